@@ -1,0 +1,167 @@
+//! Log entries: everything that can change the ledger, as data. Knows nothing
+//! of how entries are ordered or stored.
+
+use leasehold_key::{Key, Pattern};
+
+use crate::{policy::Policy, settings::Settings};
+
+/// An unguessable session name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u128);
+
+/// One log entry. See `Ledger::apply` for the order in which its parts count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Cluster time in microseconds, read after the last item was taken.
+    pub now_us: u64,
+    /// Reports and renewals, in the order of arrival.
+    pub syncs: Vec<Sync>,
+    /// Admin commands, opens, settles and central spends, in the order of arrival.
+    pub commands: Vec<Command>,
+    /// Grants that the allotter proposes, in the order in which they count.
+    pub grants: Vec<Grant>,
+}
+
+/// What one session says of its leases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sync {
+    /// The session that speaks.
+    pub session: SessionId,
+    /// The session's message number; an older one than was applied still counts
+    /// (totals only grow) but does not renew.
+    pub seq: u64,
+    /// Whether this message renews the session.
+    pub renew: bool,
+    /// Whether this message ends the session: everything unspent is returned.
+    pub close: bool,
+    /// The totals.
+    pub reports: Vec<Report>,
+}
+
+/// The running totals of one lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The lease's key.
+    pub key: Key,
+    /// The lease's generation.
+    pub generation: u64,
+    /// Nothing is left or held, and nothing ever will be.
+    pub last: bool,
+    /// Units spent so far.
+    pub spent_total: u64,
+    /// Units handed back so far.
+    pub returned_total: u64,
+    /// Units taken but not decided; with any of them `last` is refused.
+    pub held: u64,
+    /// "These units were spent at least so many microseconds ago", any order.
+    pub ages: Vec<SpentAge>,
+}
+
+/// `units` were spent at least `age_us` ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpentAge {
+    /// How many.
+    pub units: u64,
+    /// At least how long ago, in microseconds.
+    pub age_us: u64,
+}
+
+/// Units proposed for a session; the ledger gives `min(units, free)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Who gets them.
+    pub session: SessionId,
+    /// Of which account.
+    pub key: Key,
+    /// How many at most.
+    pub units: u64,
+}
+
+/// What an operator or the service asks of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Opens a session.
+    Open {
+        /// Chosen at random by the leader; an id that was ever used is refused.
+        session: SessionId,
+        /// A name for people.
+        holder: String,
+        /// The authenticated identity; empty without authentication.
+        identity: String,
+    },
+    /// States what a session really spent; closes it if it still lives.
+    Settle {
+        /// The session.
+        session: SessionId,
+        /// Must be the one that opened it.
+        identity: String,
+        /// Totals per lease.
+        leases: Vec<SettledLease>,
+    },
+    /// An operator ends a session: no grants, no renewal; units stay
+    /// outstanding until its deadline.
+    EndSession {
+        /// The session.
+        session: SessionId,
+    },
+    /// Creates or replaces a policy.
+    PutPolicy {
+        /// Its name.
+        name: String,
+        /// The rule.
+        policy: Policy,
+    },
+    /// Deletes a policy that no budget uses.
+    DeletePolicy {
+        /// Its name.
+        name: String,
+    },
+    /// Binds a pattern.
+    PutBudget {
+        /// The keys.
+        pattern: Pattern,
+        /// The rule that they follow.
+        rule: Rule,
+    },
+    /// Unbinds a pattern.
+    DeleteBudget {
+        /// The keys.
+        pattern: Pattern,
+    },
+    /// A spend decided by the log itself.
+    Spend {
+        /// The account.
+        key: Key,
+        /// How many units; all or none.
+        units: u64,
+    },
+    /// Replaces the cluster's settings.
+    PutSettings(Settings),
+    /// Records that a node id was used by a disk, for ever.
+    RegisterNode {
+        /// The id.
+        node_id: u64,
+        /// The disk that used it.
+        disk_id: u128,
+    },
+}
+
+/// A budget's rule: a policy by name, or its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The named policy, followed through its edits.
+    Named(String),
+    /// A policy of its own.
+    Inline(Policy),
+}
+
+/// What one lease of an ended session really spent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettledLease {
+    /// The lease's key.
+    pub key: Key,
+    /// The lease's generation.
+    pub generation: u64,
+    /// Units spent in all.
+    pub spent_total: u64,
+}
