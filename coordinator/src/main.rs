@@ -1,2 +1,3 @@
 //! The `leasehold` binary.
+
 fn main() {}
