@@ -11,13 +11,13 @@ pub mod admin;
 
 pub mod cli;
 
-// pub mod clock;
+pub mod clock;
 
 pub mod config;
 
 // pub mod node;
 
-// pub mod raft;
+pub mod raft;
 
 // pub mod sequencer;
 
@@ -25,4 +25,4 @@ pub mod serve;
 
 // pub mod service;
 
-// pub mod store;
+pub mod store;

@@ -1,0 +1,12 @@
+//! The replicated log: agreement on the order of entries, and the ledger that
+//! applies them. Knows nothing of sessions' streams, of the allotter or of HTTP.
+//! Only this module names openraft.
+
+mod api;
+mod replica;
+
+pub use api::{
+    ChangeError, ClusterStatus, InitialMember, Leadership, Member, MemberStatus, ProposeError,
+    ReplicaConfig, Role, StartError,
+};
+pub use replica::Replica;

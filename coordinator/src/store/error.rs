@@ -1,0 +1,92 @@
+//! What can be wrong with a data folder, and what to do about it.
+
+use std::{io, path::PathBuf};
+
+use thiserror::Error;
+
+/// Why the store cannot be used. Nothing was changed by the call that says so.
+#[derive(Clone, Debug, Error)]
+pub enum StoreError {
+    /// What is on disk is not what was written. A replica never starts on it,
+    /// and never starts empty instead.
+    #[error(
+        "the store is damaged: {}: {detail}. Keep the folder for inspection, remove this node from the cluster and add it again \
+         under a new id with an empty data folder; with a single node, restore a backup",
+        path.display()
+    )]
+    Damaged {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// Written by a version that this one does not know.
+    #[error("{}: format version {found} is unknown to this version, which reads {known}; start the version that wrote it", path.display())]
+    UnknownFormat {
+        /// The file or folder.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// What this version reads.
+        known: u32,
+    },
+    /// Another process uses it.
+    #[error("{}: another process uses this data folder; stop it or choose another --data-dir", path.display())]
+    Locked {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The operating system refused.
+    #[error("{}: {detail}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What it said.
+        detail: String,
+        /// The kind of refusal.
+        kind: io::ErrorKind,
+    },
+    /// A write or an fsync failed before: nothing is written any more, since
+    /// nobody can know what the failed one left on disk.
+    #[error("the store stopped after a failed write: {0}")]
+    Latched(String),
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl StoreError {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Damaged { .. } => "damaged_store",
+            Self::UnknownFormat { .. } => "unknown_format",
+            Self::Locked { .. } => "store_locked",
+            Self::Io { .. } => "store_io",
+            Self::Latched(_) => "store_failed",
+            Self::Closed => "store_closed",
+        }
+    }
+
+    pub(crate) fn damaged(path: impl Into<PathBuf>, detail: impl Into<String>) -> Self {
+        Self::Damaged {
+            path: path.into(),
+            detail: detail.into(),
+        }
+    }
+
+    pub(crate) fn io(path: impl Into<PathBuf>, error: &io::Error) -> Self {
+        Self::Io {
+            path: path.into(),
+            detail: error.to_string(),
+            kind: error.kind(),
+        }
+    }
+}
+
+impl From<StoreError> for io::Error {
+    fn from(error: StoreError) -> Self {
+        Self::other(error.to_string())
+    }
+}
