@@ -1,0 +1,428 @@
+//! What the driver does to a slot: grants, renewals, hand-backs, refusals, the
+//! end of a lease, of a session and of the client. One task calls all of it.
+//! Knows neither the session nor the wire.
+
+use std::task::Waker;
+
+use crate::{
+    books::{Lease, Totals},
+    queue::{Decision, Patience},
+    slot::{Inner, Slot, SlotRule},
+    sync::Ordering,
+    verdict::Code,
+    word::{CLOSED, LEFT_MAX, QUEUED, Word},
+};
+
+/// What a slot's books say at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// The present lease.
+    pub current: Option<Totals>,
+    /// Ended leases that are not forgotten yet.
+    pub ended: Vec<Totals>,
+    /// Units that requests in the queue wait for.
+    pub waiting_units: u64,
+    /// What the first of them costs.
+    pub waiting_head: u64,
+    /// How many requests wait.
+    pub waiting: usize,
+    /// The latest moment until which one of them waits; 0 when unknown.
+    pub patient_until_ns: u64,
+}
+
+/// What became of a stated `granted_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Granted {
+    /// New units came.
+    Units(u64),
+    /// Nothing new.
+    Known,
+    /// Of a generation that has ended here: ignored.
+    Stale,
+}
+
+impl Slot {
+    /// Takes in the total that was granted to a lease, opening its generation if
+    /// it is a newer one. `deadline_ns` is when the lease ends.
+    pub fn grant(&self, generation: u64, granted_total: u64, deadline_ns: u64) -> Granted {
+        let mut wakes = Vec::new();
+        let mut inner = self.lock();
+        let is_current = inner
+            .books
+            .current
+            .as_ref()
+            .is_some_and(|lease| lease.generation == generation);
+        if !is_current {
+            if generation <= inner.books.floor
+                || inner
+                    .books
+                    .current
+                    .as_ref()
+                    .is_some_and(|l| l.generation > generation)
+            {
+                return Granted::Stale;
+            }
+            self.open_lease(&mut inner, generation, deadline_ns);
+        }
+        self.extend(&mut inner, deadline_ns);
+        let added = self.add(&mut inner, granted_total);
+        self.serve(&mut inner, &mut wakes);
+        drop(inner);
+        wakes.into_iter().for_each(Waker::wake);
+        if added == 0 {
+            Granted::Known
+        } else {
+            Granted::Units(added)
+        }
+    }
+
+    fn open_lease(&self, inner: &mut Inner, generation: u64, deadline_ns: u64) {
+        self.end_lease(inner);
+        // The word's tag has changed above; only now the deadline may change.
+        // Release: a spender that reads this deadline sees the new tag as well,
+        // and fails to take from the old lease by it. A plain store, not a
+        // maximum: the new lease may end before the old one would have.
+        self.deadline.store(deadline_ns, Ordering::Release);
+        inner.books.current = Some(Lease::new(generation, deadline_ns));
+    }
+
+    /// Changes the tag and moves what was left into the old lease's returns. The
+    /// swap decides about every unit: a spender took it before, or never will.
+    fn end_lease(&self, inner: &mut Inner) {
+        let left = self.swap_for_next_lease();
+        inner.books.end_current(left);
+    }
+
+    fn swap_for_next_lease(&self) -> u64 {
+        // AcqRel: acquires what spenders did before they took; releases nothing
+        // that they could use, since nothing is left. A loop, because the flags
+        // must survive and spenders keep changing the count.
+        let mut seen = self.word.load(Ordering::Acquire);
+        loop {
+            match self.word.compare_exchange_weak(
+                seen,
+                Word(seen).next_lease().0,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return Word(seen).left(),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    fn extend(&self, inner: &mut Inner, deadline_ns: u64) {
+        let Some(lease) = &mut inner.books.current else {
+            return;
+        };
+        if deadline_ns > lease.deadline_ns {
+            lease.deadline_ns = deadline_ns;
+            // Release: see `open_lease`. Only forward: a spender that still reads
+            // the earlier one merely stops earlier.
+            self.deadline.store(deadline_ns, Ordering::Release);
+        }
+    }
+
+    fn add(&self, inner: &mut Inner, granted_total: u64) -> u64 {
+        let left = self.left();
+        let Some(lease) = &mut inner.books.current else {
+            return 0;
+        };
+        let new = granted_total.saturating_sub(lease.granted);
+        if new == 0 {
+            return 0;
+        }
+        // Held units may come back to `left`, so they need room too.
+        let taken_room = left + lease.held + lease.parked;
+        let room = LEFT_MAX.saturating_sub(taken_room);
+        let usable = new.min(room);
+        lease.granted += new;
+        lease.returned += new - usable;
+        if lease.is_parked {
+            lease.parked += usable;
+        } else {
+            self.raise_left(usable);
+        }
+        usable
+    }
+
+    /// Serves the queue from what is left, in order, and lifts its flag when it
+    /// is empty. Called with the lock held whenever units came or the queue's
+    /// front changed; wakes are called after the lock was let go.
+    pub(crate) fn serve(&self, inner: &mut Inner, wakes: &mut Vec<Waker>) {
+        while let Some((ticket, units, _)) = inner.queue.front() {
+            let Some(lease) = inner
+                .books
+                .current
+                .as_mut()
+                .filter(|lease| !lease.is_parked)
+            else {
+                break;
+            };
+            // Held is raised before left is lowered: a unit on its way is never
+            // taken for spent.
+            lease.held += units;
+            if !self.lower_left(units) {
+                lease.held -= units;
+                break;
+            }
+            let generation = lease.generation;
+            inner
+                .queue
+                .decide(ticket, Decision::Served { generation, units }, wakes);
+        }
+        if inner.queue.is_empty() {
+            // Release: whoever may take again does so after all of the above.
+            self.word.fetch_and(!QUEUED, Ordering::AcqRel);
+        }
+    }
+
+    /// The session was renewed: its leases may be spent until `deadline_ns`.
+    /// `now_ns` decides whether units that were put aside come back.
+    pub fn renew(&self, deadline_ns: u64, now_ns: u64) {
+        let mut wakes = Vec::new();
+        let mut inner = self.lock();
+        self.extend(&mut inner, deadline_ns);
+        let unparked = match &mut inner.books.current {
+            Some(lease) if lease.is_parked && now_ns < lease.deadline_ns => {
+                lease.is_parked = false;
+                Some(lease.parked)
+            }
+            _ => None,
+        };
+        if let Some(units) = unparked {
+            // Left is raised before parked is lowered.
+            self.raise_left(units);
+            if let Some(lease) = &mut inner.books.current {
+                lease.parked = 0;
+            }
+            self.serve(&mut inner, &mut wakes);
+        }
+        drop(inner);
+        wakes.into_iter().for_each(Waker::wake);
+    }
+
+    /// Puts what is left aside if the lease's deadline has passed, so that no
+    /// more units are forfeited by spenders who come too late.
+    pub fn park_if_late(&self, now_ns: u64) {
+        let mut inner = self.lock();
+        let Some(lease) = &mut inner.books.current else {
+            return;
+        };
+        if lease.is_parked || now_ns < lease.deadline_ns {
+            return;
+        }
+        // The tag changes too: it costs nothing, and a spender that was asleep
+        // cannot come back to units that were put aside and returned meanwhile.
+        // Under the lock nobody sees the units between left and parked.
+        lease.parked = self.swap_for_next_lease();
+        lease.is_parked = true;
+    }
+
+    /// Hands back up to `units` of what is left, nothing while requests wait.
+    /// Returns how many.
+    pub fn give_back(&self, units: u64) -> u64 {
+        let mut inner = self.lock();
+        if !inner.queue.is_empty() {
+            return 0;
+        }
+        let Some(lease) = &mut inner.books.current else {
+            return 0;
+        };
+        if lease.is_parked {
+            let back = units.min(lease.parked);
+            lease.parked -= back;
+            lease.returned += back;
+            return back;
+        }
+        loop {
+            let back = units.min(self.left());
+            // A spender may be faster; then there is less to give back.
+            if back == 0 || self.lower_left(back) {
+                lease.returned += back;
+                return back;
+            }
+        }
+    }
+
+    /// Hands back towards a target for `returned_total` of one generation.
+    pub fn give_back_to(&self, generation: u64, returned_total_target: u64) -> u64 {
+        let missing = {
+            let inner = self.lock();
+            let lease = inner
+                .books
+                .current
+                .as_ref()
+                .filter(|l| l.generation == generation);
+            lease.map_or(0, |lease| {
+                returned_total_target.saturating_sub(lease.returned)
+            })
+        };
+        // Only the driver raises `returned` of a present lease, so the lock may
+        // be let go in between.
+        self.give_back(missing)
+    }
+
+    /// Ends the present lease: all that is left of it is handed back, and a
+    /// final report of it is due.
+    pub fn end(&self) {
+        let mut inner = self.lock();
+        self.end_lease(&mut inner);
+    }
+
+    /// Takes over a lease that the coordinator granted in a message that never
+    /// arrived and that is too old to be used: it is handed back.
+    pub fn adopt_unseen(&self, generation: u64, granted_total: u64, spent_total: u64) {
+        let mut inner = self.lock();
+        inner
+            .books
+            .adopt_unseen(generation, granted_total, spent_total);
+    }
+
+    /// Ends every lease because the session is gone. Appends what was spent of
+    /// each generation.
+    pub fn void(&self, settled: &mut Vec<(u64, u64)>) {
+        let mut inner = self.lock();
+        let left = self.swap_for_next_lease();
+        inner.books.void(left, settled);
+    }
+
+    /// Ends the slot: what is left is handed back, who waits is told, what is
+    /// held can only be released.
+    pub fn close(&self) {
+        let mut wakes = Vec::new();
+        let mut inner = self.lock();
+        // The flag and the tag change in one swap, so a unit was taken before it
+        // or never. AcqRel as for any other end of a lease.
+        let mut seen = self.word.load(Ordering::Acquire);
+        let left = loop {
+            let closed = Word(seen).next_lease().0 | CLOSED;
+            match self
+                .word
+                .compare_exchange_weak(seen, closed, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => break Word(seen).left(),
+                Err(now) => seen = now,
+            }
+        };
+        inner.books.end_current(left);
+        while let Some((ticket, _, _)) = inner.queue.front() {
+            inner.queue.decide(ticket, Decision::Closed, &mut wakes);
+        }
+        drop(inner);
+        wakes.into_iter().for_each(Waker::wake);
+    }
+
+    /// Takes an idle slot out of service for good. False if it still has
+    /// anything to account for or anybody waiting.
+    pub fn evict(&self) -> bool {
+        let inner = self.lock();
+        if !inner.books.is_empty() || !inner.queue.is_empty() {
+            return false;
+        }
+        // Before the flag in the word: see `is_evicted`.
+        self.mark_evicted();
+        self.word.fetch_or(CLOSED, Ordering::AcqRel);
+        true
+    }
+
+    /// The coordinator's no. Refuses the queue, except requests that wait for
+    /// capacity, and everything that comes until `until_ns`.
+    pub fn refuse(&self, code: Code, until_ns: u64, for_ever: bool) {
+        let mut wakes = Vec::new();
+        let mut inner = self.lock();
+        // Before the queue is looked at: nobody joins it between the two, since
+        // that takes the lock.
+        self.store_refusal(code, until_ns, for_ever);
+        self.serve(&mut inner, &mut wakes);
+        let refused: Vec<u64> = inner
+            .queue
+            .iter()
+            .filter(|(_, waiting)| waiting.patience == Patience::OneAnswer || for_ever)
+            .map(|(ticket, _)| ticket)
+            .collect();
+        let decision = Decision::Refused {
+            code,
+            until_ns: (!for_ever).then_some(until_ns),
+        };
+        self.refuse_all(&mut inner, refused, decision, &mut wakes);
+        drop(inner);
+        wakes.into_iter().for_each(Waker::wake);
+    }
+
+    fn refuse_all(
+        &self,
+        inner: &mut Inner,
+        refused: Vec<u64>,
+        decision: Decision,
+        wakes: &mut Vec<Waker>,
+    ) {
+        for ticket in refused {
+            // One that was behind a refused request may fit what is left.
+            self.serve(inner, wakes);
+            inner.queue.decide(ticket, decision, wakes);
+        }
+        self.serve(inner, wakes);
+    }
+
+    /// Ends local refusals: units came, or may come.
+    pub fn lift_refusal(&self) {
+        self.clear_refusal();
+    }
+
+    /// Takes in the policy. Refuses waiting requests that can never be admitted.
+    pub fn set_rule(&self, rule: SlotRule) {
+        let mut wakes = Vec::new();
+        let mut inner = self.lock();
+        self.store_rule(rule);
+        let impossible: Vec<u64> = inner
+            .queue
+            .iter()
+            .filter(|(_, waiting)| waiting.units > rule.limit)
+            .map(|(ticket, _)| ticket)
+            .collect();
+        if !impossible.is_empty() {
+            let decision = Decision::Refused {
+                code: Code::CostAboveLimit,
+                until_ns: None,
+            };
+            self.refuse_all(&mut inner, impossible, decision, &mut wakes);
+        }
+        drop(inner);
+        wakes.into_iter().for_each(Waker::wake);
+    }
+
+    /// Forgets an ended generation whose final report was acknowledged.
+    pub fn forget(&self, generation: u64) {
+        self.lock().books.forget(generation);
+    }
+
+    /// The books as of now. The clock must be read *after* this to date what was
+    /// spent: a unit that is no longer left was taken before.
+    pub fn sample(&self, sample: &mut Sample) {
+        let inner = self.lock();
+        // With the lock held nobody but spenders moves anything, and they only
+        // lower what is left. So what counts as spent here was really taken.
+        let left = self.left();
+        sample.current = inner.books.totals(left, &mut sample.ended);
+        sample.waiting_units = inner.queue.units();
+        sample.waiting = inner.queue.len();
+        sample.waiting_head = inner.queue.front().map_or(0, |(_, units, _)| units);
+        sample.patient_until_ns = inner
+            .queue
+            .iter()
+            .map(|(_, waiting)| match waiting.patience {
+                Patience::OneAnswer => 0,
+                Patience::Until(until) => until,
+            })
+            .max()
+            .unwrap_or(0);
+    }
+
+    /// Whether nothing has to be accounted for and nobody waits.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let inner = self.lock();
+        inner.books.is_empty() && inner.queue.is_empty()
+    }
+}

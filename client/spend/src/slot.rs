@@ -1,0 +1,459 @@
+//! One key's spending state: the fast path, and the answers to those it cannot
+//! serve. Knows neither the key's text nor the session nor when to ask.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    books::Books,
+    clock::Clock,
+    line::Line,
+    queue::Queue,
+    sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, lock, taken_before_look},
+    verdict::{Code, Verdict},
+    word::{LEFT_MAX, Word},
+};
+
+/// Low bits of the packed refusal: the code, and whether it is for ever.
+const REFUSAL_BITS: u64 = 0xff;
+const REFUSAL_FOR_EVER: u64 = 0x80;
+/// The limit is not known yet.
+const LIMIT_UNKNOWN: u64 = u64::MAX >> 1;
+
+/// One key's spending state, shared by everybody who spends it.
+///
+/// `try_spend` touches the word and the deadline and nothing else. Everything
+/// slower (grants, hand-backs, holds, waiting) goes through the lock around the
+/// books, so that granted = spent + returned + left + held whenever it is free.
+#[derive(Debug)]
+pub struct Slot {
+    /// Units left, flags and the lease's tag: see `word`.
+    pub(crate) word: AtomicU64,
+    /// The deadline of the lease that the word's tag belongs to.
+    pub(crate) deadline: AtomicU64,
+    /// Until when requests are refused locally, with the code in the low bits; 0: not.
+    refusal: AtomicU64,
+    /// `limit << 1 | fails open`.
+    rule: AtomicU64,
+    /// Until when the rule is taken for certain.
+    rule_until: AtomicU64,
+    max_wait_ns: AtomicU64,
+    /// Units of requests that were not admitted from here: demand that the word
+    /// does not show.
+    missed: AtomicU64,
+    refused: AtomicU64,
+    degraded: AtomicU64,
+    evicted: AtomicBool,
+    index: u32,
+    waiters_max: usize,
+    pub(crate) line: Arc<Line>,
+    pub(crate) inner: Mutex<Inner>,
+}
+
+/// What the slot's lock guards.
+#[derive(Debug, Default)]
+pub(crate) struct Inner {
+    pub(crate) books: Books,
+    pub(crate) queue: Queue,
+}
+
+/// What an attempt to take units led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Take {
+    Admitted,
+    /// Too few units, or requests wait, or closed.
+    Short,
+    /// Taken after the deadline: forfeit.
+    Late,
+}
+
+/// Where a request stands after the fast path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Miss {
+    /// Answered for good.
+    Answer(Verdict),
+    /// A refusal still stands.
+    Refused(Verdict),
+    /// There is nobody to ask.
+    Alone,
+    /// It is worth asking.
+    Ask,
+}
+
+/// Cumulative counts of a slot, for reports and demand estimates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Units of requests that were not admitted.
+    pub missed: u64,
+    /// Requests that were refused locally.
+    pub refused: u64,
+    /// Units allowed by the failure mode.
+    pub degraded: u64,
+}
+
+/// What a slot needs to know of the key's policy to answer by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotRule {
+    /// The largest cost that can be admitted.
+    pub limit: u64,
+    /// Whether requests are let through when there is nobody to ask.
+    pub fails_open: bool,
+    /// How long a request waits for an answer at most.
+    pub max_wait_ns: u64,
+}
+
+impl Slot {
+    /// An empty slot. `index` is its place on the line.
+    #[must_use]
+    pub fn new(index: u32, line: Arc<Line>, waiters_max: usize, max_wait_ns: u64) -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            deadline: AtomicU64::new(0),
+            refusal: AtomicU64::new(0),
+            rule: AtomicU64::new(LIMIT_UNKNOWN << 1),
+            rule_until: AtomicU64::new(0),
+            max_wait_ns: AtomicU64::new(max_wait_ns),
+            missed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            degraded: AtomicU64::new(0),
+            evicted: AtomicBool::new(false),
+            index,
+            waiters_max,
+            line,
+            inner: Mutex::new(Inner::default()),
+        }
+    }
+
+    /// The slot's place on the line.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// How long a request waits for an answer at most.
+    #[must_use]
+    pub fn max_wait_ns(&self) -> u64 {
+        self.max_wait_ns.load(Ordering::Relaxed)
+    }
+
+    /// Whether the slot was taken out of service because its key was idle; the
+    /// key may live on in another slot.
+    #[must_use]
+    pub fn is_evicted(&self) -> bool {
+        // Acquire pairs with the release in `evict`: who finds the word closed
+        // because of an eviction finds this set too, since it is set before.
+        self.evicted.load(Ordering::Acquire)
+    }
+
+    /// Spends units from what is held here, without waiting.
+    #[inline]
+    pub fn try_spend(&self, units: u64, clock: &impl Clock) -> Verdict {
+        match self.try_take_or_miss(units, clock) {
+            Miss::Answer(verdict) => verdict,
+            Miss::Refused(verdict) => {
+                self.count_refused(units);
+                verdict
+            }
+            Miss::Alone => self.fail(units, Code::Disconnected),
+            Miss::Ask => {
+                self.count_missed(units);
+                self.ring();
+                Verdict::Empty
+            }
+        }
+    }
+
+    /// As `try_spend`, but leaves it to the caller what to do when it must ask.
+    #[inline]
+    pub(crate) fn try_take_or_miss(&self, units: u64, clock: &impl Clock) -> Miss {
+        match self.take(units, clock) {
+            Take::Admitted => Miss::Answer(Verdict::Admitted),
+            Take::Short | Take::Late => self.miss(units, clock),
+        }
+    }
+
+    /// Takes, then looks.
+    #[inline]
+    fn take(&self, units: u64, clock: &impl Clock) -> Take {
+        // Acquire: pairs with the release that made units of a lease available,
+        // which comes after the store of that lease's deadline. So the deadline
+        // read below is this lease's, or a later one.
+        let mut seen = self.word.load(Ordering::Acquire);
+        loop {
+            let word = Word(seen);
+            if word.is_barred() || units > word.left() || units == 0 {
+                return Take::Short;
+            }
+            // Acquire: pairs with the release that stores a deadline. If it is
+            // already the *next* lease's, then the swap that ended this one
+            // happened before our exchange, which must therefore fail: the tag
+            // has changed. A later deadline of the same lease is as good as ours.
+            let deadline = self.deadline.load(Ordering::Acquire);
+            // AcqRel: the release half keeps the loads above before the take.
+            // The acquire half keeps the look below after it.
+            match self.word.compare_exchange_weak(
+                seen,
+                seen - units,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => {
+                    taken_before_look();
+                    if clock.now_ns() >= deadline {
+                        // Forfeit: no longer left, so it counts as spent. To put
+                        // it back would be to hand it to the next lease.
+                        return Take::Late;
+                    }
+                    if word.left() == units {
+                        self.ring();
+                    }
+                    return Take::Admitted;
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// The answer to a request that the fast path did not admit.
+    pub(crate) fn miss(&self, units: u64, clock: &impl Clock) -> Miss {
+        // Acquire: who sees the flag also sees whether it was an eviction.
+        if Word(self.word.load(Ordering::Acquire)).is_closed() {
+            return Miss::Answer(Verdict::Unavailable { code: Code::Closed });
+        }
+        if units == 0 {
+            return Miss::Answer(Verdict::Admitted);
+        }
+        if self.is_impossible(units, clock) {
+            self.count_refused(0);
+            let code = Code::CostAboveLimit;
+            return Miss::Answer(Verdict::Denied {
+                code,
+                retry_after: None,
+            });
+        }
+        if let Some(verdict) = self.local_refusal(clock) {
+            return Miss::Refused(verdict);
+        }
+        if self.line.is_up() {
+            Miss::Ask
+        } else {
+            Miss::Alone
+        }
+    }
+
+    /// Whether a cost can never be admitted. What is known of the limit is
+    /// trusted for a while only: it may have been raised since, and nobody would
+    /// ever say so to a client that does not ask.
+    fn is_impossible(&self, units: u64, clock: &impl Clock) -> bool {
+        units > LEFT_MAX
+            || (units > self.limit() && clock.now_ns() < self.rule_until.load(Ordering::Relaxed))
+    }
+
+    /// The refusal that still stands, if one does.
+    pub(crate) fn local_refusal(&self, clock: &impl Clock) -> Option<Verdict> {
+        // Relaxed: one self-contained value that only decides between a refusal
+        // and an ask.
+        let packed = self.refusal.load(Ordering::Relaxed);
+        let until = packed & !REFUSAL_BITS;
+        if until == 0 {
+            return None;
+        }
+        let now = clock.now_ns();
+        (now < until).then(|| {
+            let code = Code::from_number(packed & REFUSAL_BITS & !REFUSAL_FOR_EVER);
+            let for_ever = packed & REFUSAL_FOR_EVER != 0;
+            let retry_after = (!for_ever).then(|| Duration::from_nanos(until - now));
+            Verdict::Denied { code, retry_after }
+        })
+    }
+
+    /// The failure mode's answer: there is nobody to ask, or no answer came.
+    pub fn fail(&self, units: u64, code: Code) -> Verdict {
+        self.count_missed(units);
+        if self.rule.load(Ordering::Relaxed) & 1 == 1 {
+            self.degraded.fetch_add(units, Ordering::Relaxed);
+            Verdict::Degraded
+        } else {
+            Verdict::Unavailable { code }
+        }
+    }
+
+    /// The largest cost that can be admitted, as far as is known.
+    pub(crate) fn limit(&self) -> u64 {
+        self.rule.load(Ordering::Relaxed) >> 1
+    }
+
+    /// The limit, once the coordinator said it.
+    #[must_use]
+    pub fn known_limit(&self) -> Option<u64> {
+        Some(self.limit()).filter(|limit| *limit != LIMIT_UNKNOWN)
+    }
+
+    pub(crate) fn store_rule(&self, rule: SlotRule) {
+        let limit = rule.limit.min(LIMIT_UNKNOWN - 1);
+        // Relaxed, both: they choose between refusals and time-outs only.
+        self.rule
+            .store((limit << 1) | u64::from(rule.fails_open), Ordering::Relaxed);
+        self.max_wait_ns.store(rule.max_wait_ns, Ordering::Relaxed);
+    }
+
+    /// The coordinator answered for this key: what is known of its rule holds
+    /// until `until_ns`.
+    pub fn confirm_rule(&self, until_ns: u64) {
+        self.rule_until.store(until_ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn store_refusal(&self, code: Code, until_ns: u64, for_ever: bool) {
+        let until = until_ns.saturating_add(REFUSAL_BITS) & !REFUSAL_BITS;
+        let flag = if for_ever { REFUSAL_FOR_EVER } else { 0 };
+        self.refusal
+            .store(until | flag | code as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn clear_refusal(&self) {
+        self.refusal.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts as of now.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        // Relaxed: estimates and statistics.
+        Counts {
+            missed: self.missed.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            degraded: self.degraded.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn count_missed(&self, units: u64) {
+        self.missed.fetch_add(units, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_refused(&self, units: u64) {
+        self.count_missed(units);
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Asks the driver to look at this key.
+    pub(crate) fn ring(&self) {
+        self.line.ring(self.index);
+    }
+
+    pub(crate) fn waiters_max(&self) -> usize {
+        self.waiters_max
+    }
+
+    pub(crate) fn mark_evicted(&self) {
+        self.evicted.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        lock(&self.inner)
+    }
+
+    /// Takes units off the word for somebody who holds the lock. The queue's
+    /// flag does not stop it: the lock holder serves the queue.
+    pub(crate) fn lower_left(&self, units: u64) -> bool {
+        // Acquire/AcqRel as in `take`; a failure only means that a spender was
+        // faster, and is tried again with what it left.
+        let mut seen = self.word.load(Ordering::Acquire);
+        loop {
+            let word = Word(seen);
+            if word.is_closed() || units > word.left() {
+                return false;
+            }
+            match self.word.compare_exchange_weak(
+                seen,
+                seen - units,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Puts units back or adds new ones, for somebody who holds the lock.
+    pub(crate) fn raise_left(&self, units: u64) {
+        // Release: the deadline that these units are judged by was stored before.
+        // Only holders of the lock raise the count, and they keep the sum of all
+        // units below `LEFT_MAX`, so it never runs into the flags.
+        self.word.fetch_add(units, Ordering::AcqRel);
+    }
+
+    pub(crate) fn left(&self) -> u64 {
+        // Acquire: what the spenders did before they lowered it is done.
+        Word(self.word.load(Ordering::Acquire)).left()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::At;
+
+    fn slot() -> Slot {
+        let line = Arc::new(Line::new(1, || ()));
+        line.up();
+        Slot::new(0, line, 4, 250)
+    }
+
+    #[test]
+    fn nothing_held_is_empty_and_rings() {
+        let slot = slot();
+        assert_eq!(slot.try_spend(1, &At(5)), Verdict::Empty);
+        let mut rung = 0;
+        slot.line.take_rung(|_| rung += 1);
+        assert_eq!(rung, 1);
+        assert_eq!(slot.counts().missed, 1);
+    }
+
+    #[test]
+    fn no_units_are_always_admitted() {
+        assert_eq!(slot().try_spend(0, &At(5)), Verdict::Admitted);
+    }
+
+    #[test]
+    fn a_cost_that_no_word_can_hold_is_never_admitted() {
+        let denied = Verdict::Denied {
+            code: Code::CostAboveLimit,
+            retry_after: None,
+        };
+        assert_eq!(slot().try_spend(u64::MAX, &At(5)), denied);
+        assert_eq!(slot().try_spend(LEFT_MAX + 1, &At(5)), denied);
+    }
+
+    #[test]
+    fn a_refusal_stands_until_its_moment_and_no_longer() {
+        let slot = slot();
+        slot.store_refusal(Code::Limit, 1024, false);
+        let verdict = slot.try_spend(1, &At(1000));
+        assert_eq!(verdict.retry_after(), Some(Duration::from_nanos(24)));
+        assert_eq!(slot.try_spend(1, &At(1024)), Verdict::Empty);
+        assert_eq!(
+            slot.counts(),
+            Counts {
+                missed: 2,
+                refused: 1,
+                degraded: 0
+            }
+        );
+    }
+
+    #[test]
+    fn with_nobody_to_ask_the_failure_mode_answers() {
+        let slot = slot();
+        slot.line.down(3);
+        let closed = Verdict::Unavailable {
+            code: Code::Disconnected,
+        };
+        assert_eq!(slot.try_spend(1, &At(5)), closed);
+        slot.store_rule(SlotRule {
+            limit: 9,
+            fails_open: true,
+            max_wait_ns: 1,
+        });
+        assert_eq!(slot.try_spend(2, &At(5)), Verdict::Degraded);
+        assert_eq!(slot.counts().degraded, 2);
+    }
+}

@@ -1,0 +1,148 @@
+//! What a request is told. Knows nothing of how it was decided.
+
+use std::{fmt, time::Duration};
+
+/// The answer to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use = "a verdict that nobody reads lets every request through"]
+pub enum Verdict {
+    /// Allowed, and within the promise: the units were taken from a valid lease.
+    Admitted,
+    /// Allowed by the policy's failure mode, outside the promise.
+    Degraded,
+    /// Only from `try_spend`: nothing is held here yet; an ask is on its way.
+    Empty,
+    /// The coordinator's no.
+    Denied {
+        /// Why.
+        code: Code,
+        /// When it is worth trying again; none: never.
+        retry_after: Option<Duration>,
+    },
+    /// Nobody to ask, and the policy fails closed.
+    Unavailable {
+        /// Why.
+        code: Code,
+    },
+}
+
+impl Verdict {
+    /// Whether the request may go ahead.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Self::Admitted | Self::Degraded)
+    }
+
+    /// When it is worth trying again, if the coordinator said so.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Denied { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
+/// Why a request was not admitted. The text of `as_str` is stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Code {
+    /// Nothing is free now.
+    Limit = 1,
+    /// No budget matches the key.
+    NoBudget,
+    /// The cost exceeds the limit and can never be admitted.
+    CostAboveLimit,
+    /// The coordinator keeps as many accounts for the pattern as it may.
+    TooManyAccounts,
+    /// This client, or its session, has as many keys as it may.
+    TooManyKeys,
+    /// An operator ended the session.
+    SessionEnded,
+    /// The session reported more than it was granted.
+    Misbehaved,
+    /// As many requests wait for this key as may.
+    TooManyWaiters,
+    /// The text is not a key.
+    BadKey,
+    /// The client was closed.
+    Closed,
+    /// There is no connection to a coordinator.
+    Disconnected,
+    /// The coordinator did not answer in time.
+    NoAnswer,
+    /// A code that this version does not know.
+    Other,
+}
+
+impl Code {
+    const ALL: [Self; 13] = [
+        Self::Limit,
+        Self::NoBudget,
+        Self::CostAboveLimit,
+        Self::TooManyAccounts,
+        Self::TooManyKeys,
+        Self::SessionEnded,
+        Self::Misbehaved,
+        Self::TooManyWaiters,
+        Self::BadKey,
+        Self::Closed,
+        Self::Disconnected,
+        Self::NoAnswer,
+        Self::Other,
+    ];
+
+    /// The stable text.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::NoBudget => "no_budget",
+            Self::CostAboveLimit => "cost_above_limit",
+            Self::TooManyAccounts => "too_many_accounts",
+            Self::TooManyKeys => "too_many_keys",
+            Self::SessionEnded => "session_ended",
+            Self::Misbehaved => "misbehaved",
+            Self::TooManyWaiters => "too_many_waiters",
+            Self::BadKey => "bad_key",
+            Self::Closed => "closed",
+            Self::Disconnected => "disconnected",
+            Self::NoAnswer => "no_answer",
+            Self::Other => "other",
+        }
+    }
+
+    /// The code with this text, or `Other`.
+    #[must_use]
+    pub fn from_text(text: &str) -> Self {
+        let known = Self::ALL.into_iter().find(|code| code.as_str() == text);
+        known.unwrap_or(Self::Other)
+    }
+
+    pub(crate) fn from_number(number: u64) -> Self {
+        let known = Self::ALL.into_iter().find(|code| *code as u64 == number);
+        known.unwrap_or(Self::Other)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_found_again_by_its_text_and_its_number() {
+        for code in Code::ALL {
+            assert_eq!(Code::from_text(code.as_str()), code);
+            assert_eq!(Code::from_number(code as u64), code);
+        }
+        assert_eq!(Code::from_text("from_the_future"), Code::Other);
+    }
+}

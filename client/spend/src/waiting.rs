@@ -1,0 +1,271 @@
+//! What a request does that cannot be served at once: wait in the queue, or hold
+//! units until something else is decided. Knows no runtime: a waiter is polled,
+//! and wakes whom it was last polled by.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use crate::{
+    books::Release,
+    clock::Clock,
+    queue::{Decision, Patience},
+    slot::{Miss, Slot},
+    sync::Ordering,
+    verdict::{Code, Verdict},
+    word::{QUEUED, Word},
+};
+
+/// How a request begins.
+#[derive(Debug)]
+#[must_use = "a waiter that is dropped leaves the queue"]
+pub enum Begun {
+    /// It is answered.
+    Answered(Verdict),
+    /// It waits.
+    Waits(Waiter),
+}
+
+/// A request in the queue. Dropping it gives its place up, and its units back if
+/// it was served meanwhile.
+#[derive(Debug)]
+pub struct Waiter {
+    slot: Arc<Slot>,
+    ticket: u64,
+    units: u64,
+    is_done: bool,
+}
+
+/// Units that were taken and not decided yet. Dropping them hands them back.
+#[derive(Debug)]
+#[must_use = "a hold that is dropped hands its units back"]
+pub struct Hold {
+    slot: Arc<Slot>,
+    generation: u64,
+    units: u64,
+    is_done: bool,
+}
+
+impl Slot {
+    /// Begins a request that may wait. The driver is rung for when it does.
+    pub fn spend(self: &Arc<Self>, units: u64, patience: Patience, clock: &impl Clock) -> Begun {
+        match self.try_take_or_miss(units, clock) {
+            Miss::Answer(verdict) => Begun::Answered(verdict),
+            // Who waits for capacity joins the queue in spite of a refusal.
+            Miss::Refused(verdict) => match (patience, verdict.retry_after()) {
+                (Patience::Until(_), Some(_)) => self.join_queue(units, patience, clock),
+                _ => {
+                    self.count_refused(units);
+                    Begun::Answered(verdict)
+                }
+            },
+            // The connection may be back before the request's time is up.
+            Miss::Alone if self.outage_is_young(clock) => self.join_queue(units, patience, clock),
+            Miss::Alone => Begun::Answered(self.fail(units, Code::Disconnected)),
+            Miss::Ask => self.join_queue(units, patience, clock),
+        }
+    }
+
+    /// Whether the connection was lost less than a request's longest wait ago.
+    fn outage_is_young(&self, clock: &impl Clock) -> bool {
+        self.line
+            .down_since_ns()
+            .is_none_or(|since| clock.now_ns().saturating_sub(since) < self.max_wait_ns())
+    }
+
+    fn join_queue(self: &Arc<Self>, units: u64, patience: Patience, clock: &impl Clock) -> Begun {
+        let mut wakes = Vec::new();
+        let mut inner = self.lock();
+        // From here on nobody overtakes. AcqRel: it also shows units that came
+        // between the failed attempt and the lock; `serve` below finds them.
+        let word = Word(self.word.fetch_or(QUEUED, Ordering::AcqRel));
+        let refusal = match patience {
+            // A refusal that came between the look at it and the lock counts too:
+            // its queue was refused before this request could join it.
+            Patience::OneAnswer => self.local_refusal(clock),
+            Patience::Until(_) => None,
+        };
+        let answer = if word.is_closed() {
+            Some(Verdict::Unavailable { code: Code::Closed })
+        } else if inner.queue.len() >= self.waiters_max() {
+            let retry_after = Some(Duration::from_nanos(self.max_wait_ns()));
+            Some(Verdict::Denied {
+                code: Code::TooManyWaiters,
+                retry_after,
+            })
+        } else {
+            refusal
+        };
+        if let Some(verdict) = answer {
+            self.serve(&mut inner, &mut wakes);
+            drop(inner);
+            wakes.into_iter().for_each(Waker::wake);
+            self.count_refused(units);
+            return Begun::Answered(verdict);
+        }
+        let ticket = inner.queue.push(units, patience);
+        self.serve(&mut inner, &mut wakes);
+        drop(inner);
+        wakes.into_iter().for_each(Waker::wake);
+        self.ring();
+        Begun::Waits(Waiter {
+            slot: Arc::clone(self),
+            ticket,
+            units,
+            is_done: false,
+        })
+    }
+
+    /// Takes units without deciding about them.
+    pub fn hold(self: &Arc<Self>, units: u64) -> Option<Hold> {
+        let mut inner = self.lock();
+        if !inner.queue.is_empty() {
+            return None;
+        }
+        let lease = inner
+            .books
+            .current
+            .as_mut()
+            .filter(|lease| !lease.is_parked)?;
+        // Held is raised before left is lowered.
+        lease.held += units;
+        if !self.lower_left(units) {
+            lease.held -= units;
+            return None;
+        }
+        let generation = lease.generation;
+        Some(Hold {
+            slot: Arc::clone(self),
+            generation,
+            units,
+            is_done: false,
+        })
+    }
+
+    fn commit(&self, generation: u64, units: u64, clock: &impl Clock) -> bool {
+        let mut inner = self.lock();
+        // The units were taken before; now the look. The lock keeps a closing,
+        // a voiding and every sample out until the decision is in the books.
+        let is_closed = Word(self.word.load(Ordering::Acquire)).is_closed();
+        !is_closed && inner.books.commit(generation, units, clock.now_ns())
+    }
+
+    fn release(&self, generation: u64, units: u64) {
+        let mut wakes = Vec::new();
+        let mut inner = self.lock();
+        let is_closed = Word(self.word.load(Ordering::Acquire)).is_closed();
+        let raise = |units| self.raise_left(units);
+        if inner.books.release(generation, units, is_closed, raise) == Release::ToLeft {
+            self.serve(&mut inner, &mut wakes);
+        }
+        drop(inner);
+        wakes.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Hold {
+    /// Decides the units as spent. False: the lease's deadline has passed, or
+    /// the client was closed; they are handed back.
+    #[must_use = "units that were not committed were not admitted"]
+    pub fn commit(mut self, clock: &impl Clock) -> bool {
+        let committed = self.slot.commit(self.generation, self.units, clock);
+        self.is_done = committed;
+        committed
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.slot.release(self.generation, self.units);
+        }
+    }
+}
+
+impl Waiter {
+    /// The verdict, once there is one.
+    pub fn poll(&mut self, context: &mut Context<'_>, clock: &impl Clock) -> Poll<Verdict> {
+        let decision = {
+            let mut inner = self.slot.lock();
+            let decision = inner.queue.pick_up(self.ticket);
+            if decision.is_none() {
+                // With the lock held: whoever decides next finds this waker.
+                inner.queue.wake_with(self.ticket, context.waker());
+            }
+            decision
+        };
+        match decision {
+            Some(decision) => Poll::Ready(self.conclude(decision, clock)),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Stops waiting: the verdict if one is there, else none, and the place in
+    /// the queue is given up.
+    pub fn give_up(mut self, clock: &impl Clock) -> Option<Verdict> {
+        let mut wakes = Vec::new();
+        let mut inner = self.slot.lock();
+        let decision = inner.queue.pick_up(self.ticket);
+        if decision.is_none() && inner.queue.leave(self.ticket).is_some() {
+            // Whoever is next may fit what is left.
+            self.slot.serve(&mut inner, &mut wakes);
+            self.slot.ring();
+        }
+        drop(inner);
+        wakes.into_iter().for_each(Waker::wake);
+        self.is_done = true;
+        decision.map(|decision| self.conclude(decision, clock))
+    }
+
+    /// What the request costs.
+    #[must_use]
+    pub fn units(&self) -> u64 {
+        self.units
+    }
+
+    fn conclude(&mut self, decision: Decision, clock: &impl Clock) -> Verdict {
+        self.is_done = true;
+        match decision {
+            Decision::Served { generation, units } => {
+                if self.slot.commit(generation, units, clock) {
+                    return Verdict::Admitted;
+                }
+                self.slot.release(generation, units);
+                if Word(self.slot.word.load(Ordering::Acquire)).is_closed() {
+                    return Verdict::Unavailable { code: Code::Closed };
+                }
+                self.slot.fail(units, Code::NoAnswer)
+            }
+            Decision::Refused { code, until_ns } => {
+                self.slot.count_refused(self.units);
+                let now = clock.now_ns();
+                let retry_after =
+                    until_ns.map(|until| Duration::from_nanos(until.saturating_sub(now)));
+                Verdict::Denied { code, retry_after }
+            }
+            Decision::Closed => Verdict::Unavailable { code: Code::Closed },
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        let mut wakes = Vec::new();
+        let mut inner = self.slot.lock();
+        let decision = inner.queue.pick_up(self.ticket);
+        if decision.is_none() && inner.queue.leave(self.ticket).is_some() {
+            self.slot.serve(&mut inner, &mut wakes);
+        }
+        drop(inner);
+        wakes.into_iter().for_each(Waker::wake);
+        if let Some(Decision::Served { generation, units }) = decision {
+            self.slot.release(generation, units);
+        }
+        self.slot.ring();
+    }
+}
