@@ -15,14 +15,14 @@ pub mod clock;
 
 pub mod config;
 
-// pub mod node;
+pub mod node;
 
 pub mod raft;
 
-// pub mod sequencer;
+pub(crate) mod sequencer;
 
 pub mod serve;
 
-// pub mod service;
+pub mod service;
 
 pub mod store;

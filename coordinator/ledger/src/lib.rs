@@ -7,3 +7,5 @@ pub mod entry;
 pub mod outcome;
 pub mod policy;
 pub mod settings;
+mod interface;
+pub use interface::Ledger;

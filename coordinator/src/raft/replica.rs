@@ -57,6 +57,8 @@ impl Replica {
         Err(ProposeError::Stopped)
     }
 
+    /// Stub.
+    pub fn with_ledger<T>(&self, read: impl FnOnce(&leasehold_ledger::Ledger) -> T) -> T { read(&leasehold_ledger::Ledger::new()) }
     /// Who leads; changes are published in order, and a watcher may skip some.
     #[must_use]
     pub fn leadership(&self) -> watch::Receiver<Leadership> {

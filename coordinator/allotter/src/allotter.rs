@@ -1,0 +1,638 @@
+//! All keys' notes together, and the two steps of every entry: propose before
+//! it, conclude after it.
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    mem,
+};
+
+use leasehold_key::Key;
+use leasehold_ledger::{
+    Ledger,
+    entry::{Grant, SessionId},
+    outcome::{Availability, Code, GrantOutcome, Refusal},
+    policy::Policy,
+};
+
+use crate::{
+    book::Book,
+    level::Level,
+    recall::{self, ROUNDS_MAX, Recall, limit_of, timescale_us},
+    serve::{Supply, divide},
+};
+
+/// More grants than this are left to the next entry.
+const GRANTS_MAX: usize = 4_096;
+/// More notes than this are not kept: what is wanted is then served in the entry
+/// that brings it, or refused.
+const HOLDERS_MAX: usize = 2_000_000;
+/// Notes on somebody who wants nothing are dropped after this silence: four times
+/// the longest timescale, when its client hands everything back anyway.
+const NOTES_US: u64 = 240_000_000;
+/// How many keys a conclusion looks at for such notes.
+const SWEEP_MAX: usize = 64;
+/// Somebody waits: look again no sooner than this.
+const WAKE_WAITING_US: u64 = 1_000;
+/// Somebody wants ahead: units that free up within this come in one entry.
+const WAKE_WANTING_US: u64 = 10_000;
+/// Nothing frees up by time: look again after this, and refuse until then.
+const LOOK_AGAIN_US: u64 = 1_000_000;
+/// The longest and the shortest time that a recall may take.
+const RECALL_US: (u64, u64) = (10_000, 125_000);
+
+/// What follows from an entry that was applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conclusion {
+    /// Waiting requests that get no more for now, and wants that never will.
+    pub refusals: Vec<(SessionId, Key, Refusal)>,
+    /// Holders to ask for units back.
+    pub recalls: Vec<Recall>,
+}
+
+/// The lease policy's memory.
+#[derive(Debug, Default)]
+pub struct Allotter {
+    books: HashMap<Key, Book>,
+    /// Sessions with a live stream, and which stream of theirs it is.
+    attached: HashMap<SessionId, u64>,
+    attachments: u64,
+    places: u64,
+    holders: usize,
+    /// Keys to look at for the next entry.
+    listed: Vec<Key>,
+    /// How many of those the last proposal looked at.
+    looked: usize,
+    wakes: BTreeSet<(u64, Key)>,
+    sweep: VecDeque<(u64, Key)>,
+}
+
+impl Allotter {
+    /// One that remembers nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A session has a new stream: what it asked for before is void.
+    pub fn attach(&mut self, session: SessionId) {
+        self.attachments += 1;
+        self.attached.insert(session, self.attachments);
+    }
+
+    /// A session has no stream any more: it cannot be given or asked for anything.
+    pub fn detach(&mut self, session: SessionId) {
+        self.attached.remove(&session);
+    }
+
+    /// How many notes are kept.
+    #[must_use]
+    pub const fn notes(&self) -> usize {
+        self.holders
+    }
+
+    /// Takes note of what a session says of a key, in a report that will be in the
+    /// next entry. `ledger` is the state before it, with every earlier entry.
+    pub fn hear(
+        &mut self,
+        ledger: &Ledger,
+        now_us: u64,
+        session: SessionId,
+        key: &Key,
+        level: &Level,
+    ) {
+        let known = self.books.contains_key(key);
+        if !known && level.is_blank() {
+            return;
+        }
+        let Some(&attachment) = self.attached.get(&session) else {
+            return;
+        };
+        let lease = ledger.lease(session, key);
+        // Units that were granted but that the client had not seen when it spoke:
+        // its levels do not know them yet.
+        let unseen = lease.as_ref().map_or(0, |lease| {
+            if lease.generation == level.generation {
+                lease.granted_total.saturating_sub(level.granted_seen)
+            } else {
+                lease.granted_total
+            }
+        });
+        let book = self.books.entry(key.clone()).or_default();
+        let old = book
+            .holders
+            .get(&session)
+            .filter(|old| old.attachment == attachment || old.attachment == 0)
+            .cloned();
+        let is_new = !book.holders.contains_key(&session);
+        if is_new && self.holders >= HOLDERS_MAX {
+            if book.holders.is_empty() {
+                self.books.remove(key);
+            }
+            return;
+        }
+        if let Some(lease) = lease.filter(|lease| lease.generation == level.generation) {
+            let returned = if level.last {
+                lease
+                    .granted_total
+                    .saturating_sub(level.spent_total.max(lease.spent_total))
+            } else {
+                level.returned_total
+            };
+            book.returning = book
+                .returning
+                .saturating_add(returned.saturating_sub(lease.returned_total));
+        }
+        let want = level.want.saturating_sub(unseen);
+        let waiting = level.waiting.min(level.want).saturating_sub(unseen);
+        let spent_more = old
+            .as_ref()
+            .is_none_or(|old| level.spent_total != old.spent_total);
+        let mut holder = old.unwrap_or_default();
+        holder.attachment = attachment;
+        holder.want = want;
+        if waiting == 0 {
+            holder.stop_waiting();
+        } else {
+            if holder.waiting == 0 {
+                self.places += 1;
+                holder.since = self.places;
+            }
+            if holder.refused {
+                holder.rounds = 0;
+            }
+            holder.waiting = waiting;
+            // What was not seen goes to the first requests.
+            holder.head = level.waiting_head.saturating_sub(unseen).clamp(1, waiting);
+            holder.refused = false;
+            holder.wait_until_us = match level.wait_us {
+                0 => 0,
+                wait_us => now_us.saturating_add(wait_us),
+            };
+        }
+        holder.unspent = level
+            .left
+            .saturating_add(level.held)
+            .saturating_add(unseen);
+        holder.peak = level.peak;
+        holder.demand_milli = level.demand_milli;
+        holder.heard_us = now_us;
+        if spent_more || level.want > 0 {
+            holder.active_us = now_us;
+        }
+        holder.spent_total = level.spent_total;
+        // Whatever it says now is its answer to a recall.
+        holder.recalled_until_us = None;
+        book.set(session, holder);
+        if is_new {
+            self.holders += 1;
+        }
+        if !known {
+            self.sweep.push_back((now_us.saturating_add(NOTES_US), key.clone()));
+        }
+        self.list(key);
+    }
+
+    /// Units of a key may have come back in another way than by a report that was
+    /// heard: look at it for the next entry.
+    pub fn touch(&mut self, key: &Key) {
+        self.list(key);
+    }
+
+    /// The rules may have changed: look at every key that somebody wants.
+    pub fn touch_all(&mut self) {
+        for (key, book) in &mut self.books {
+            if !book.listed && book.is_wanted() {
+                book.listed = true;
+                self.listed.push(key.clone());
+            }
+        }
+    }
+
+    /// Whether there is something to look at for the next entry.
+    #[must_use]
+    pub fn is_due(&self, now_us: u64) -> bool {
+        !self.listed.is_empty() || self.wakes.first().is_some_and(|(wake, _)| *wake <= now_us)
+    }
+
+    /// When there will be something to look at though nobody says anything.
+    #[must_use]
+    pub fn next_wake_us(&self) -> Option<u64> {
+        self.wakes.first().map(|(wake, _)| *wake)
+    }
+
+    /// Proposes grants for the next entry. `ledger` is the state before it; units
+    /// that come back by reports heard for this entry are counted on.
+    pub fn propose(&mut self, ledger: &Ledger, now_us: u64) -> Vec<Grant> {
+        while let Some((wake, _)) = self.wakes.first() {
+            if *wake > now_us {
+                break;
+            }
+            let Some((_, key)) = self.wakes.pop_first() else {
+                break;
+            };
+            if let Some(book) = self.books.get_mut(&key) {
+                book.wake_us = None;
+            }
+            self.list(&key);
+        }
+        let mut grants = Vec::new();
+        self.looked = 0;
+        for key in &self.listed {
+            if grants.len() >= GRANTS_MAX {
+                break;
+            }
+            self.looked += 1;
+            let Some(book) = self.books.get_mut(key) else {
+                continue;
+            };
+            let attached = &self.attached;
+            let holders = &mut self.holders;
+            book.retain(|session, holder| {
+                let kept = attached.get(&session) == Some(&holder.attachment)
+                    || holder.attachment == 0;
+                if !kept {
+                    *holders = holders.saturating_sub(1);
+                }
+                if holder.refused && holder.wait_until_us <= now_us {
+                    holder.stop_waiting();
+                }
+                kept
+            });
+            if !book.is_wanted() {
+                continue;
+            }
+            if let Availability::Open {
+                policy,
+                free,
+                outstanding,
+                ..
+            } = ledger.available(key, now_us)
+            {
+                let limit = limit_of(&policy);
+                let supply = Supply {
+                    free: free.saturating_add(book.returning).min(limit),
+                    outstanding: outstanding.saturating_sub(book.returning),
+                    limit,
+                };
+                grants.extend(divide(book, supply).into_iter().map(|share| Grant {
+                    session: share.session,
+                    key: key.clone(),
+                    units: share.units,
+                }));
+            }
+        }
+        grants
+    }
+
+    /// Draws the conclusions once the entry was applied: `grants` as proposed,
+    /// `outcomes` as the ledger decided, `ledger` with the entry.
+    pub fn conclude(
+        &mut self,
+        ledger: &Ledger,
+        now_us: u64,
+        grants: &[Grant],
+        outcomes: &[GrantOutcome],
+    ) -> Conclusion {
+        let mut conclusion = Conclusion::default();
+        for (grant, outcome) in grants.iter().zip(outcomes) {
+            let Some(book) = self.books.get_mut(&grant.key) else {
+                continue;
+            };
+            let Some(holder) = book.holders.get_mut(&grant.session) else {
+                continue;
+            };
+            self.places += 1;
+            holder.given(outcome.units, self.places);
+            match outcome.refusal {
+                // Not enough was free after all: looked at below.
+                None | Some(Refusal { code: Code::Limit, .. }) => {}
+                Some(refusal) => {
+                    holder.stop_wanting();
+                    conclusion
+                        .refusals
+                        .push((grant.session, grant.key.clone(), refusal));
+                }
+            }
+        }
+        // Keys that the bound on grants left out stay listed for the next entry.
+        let left_out = self.listed.split_off(self.looked.min(self.listed.len()));
+        self.looked = 0;
+        for key in mem::replace(&mut self.listed, left_out) {
+            if let Some(book) = self.books.get_mut(&key) {
+                book.listed = false;
+                book.returning = 0;
+            }
+            self.conclude_key(ledger, now_us, &key, &mut conclusion);
+        }
+        self.sweep(now_us);
+        conclusion
+    }
+
+    fn conclude_key(
+        &mut self,
+        ledger: &Ledger,
+        now_us: u64,
+        key: &Key,
+        conclusion: &mut Conclusion,
+    ) {
+        let Some(book) = self.books.get_mut(key) else {
+            return;
+        };
+        for holder in book.holders.values_mut() {
+            if holder.recalled_until_us.is_some_and(|until| until <= now_us) {
+                holder.recalled_until_us = None;
+            }
+        }
+        let mut again = false;
+        if book.is_wanted() {
+            match ledger.available(key, now_us) {
+                Availability::NoBudget => refuse_all(book, key, Code::NoBudget, None, conclusion),
+                Availability::TooManyAccounts => refuse_all(
+                    book,
+                    key,
+                    Code::TooManyAccounts,
+                    Some(LOOK_AGAIN_US),
+                    conclusion,
+                ),
+                Availability::Open {
+                    policy,
+                    free,
+                    next_free_us,
+                    ..
+                } => {
+                    let scarce = Scarce {
+                        key,
+                        policy: &policy,
+                        free,
+                        next_free_us,
+                        now_us,
+                    };
+                    again = answer_waiting(book, ledger, &self.attached, &scarce, conclusion);
+                    let wake = scarce.wake_us(book);
+                    if book.wake_us != wake {
+                        if let Some(old) = book.wake_us {
+                            self.wakes.remove(&(old, key.clone()));
+                        }
+                        book.wake_us = wake;
+                        if let Some(wake) = wake {
+                            self.wakes.insert((wake, key.clone()));
+                        }
+                    }
+                }
+            }
+        }
+        let holders = &mut self.holders;
+        book.retain(|_, holder| {
+            let kept = holder.want > 0 || holder.unspent > 0 || holder.recalled_until_us.is_some();
+            if !kept {
+                *holders = holders.saturating_sub(1);
+            }
+            kept
+        });
+        if book.holders.is_empty() {
+            self.drop_book(key);
+        } else if again {
+            self.list(key);
+        }
+    }
+
+    fn drop_book(&mut self, key: &Key) {
+        if let Some(book) = self.books.remove(key)
+            && let Some(wake) = book.wake_us
+        {
+            self.wakes.remove(&(wake, key.clone()));
+        }
+    }
+
+    fn list(&mut self, key: &Key) {
+        if let Some(book) = self.books.get_mut(key)
+            && !book.listed
+        {
+            book.listed = true;
+            self.listed.push(key.clone());
+        }
+    }
+
+    /// Forgets whom nobody has heard of for long.
+    fn sweep(&mut self, now_us: u64) {
+        for _ in 0..SWEEP_MAX {
+            match self.sweep.front() {
+                Some((due, _)) if *due <= now_us => {}
+                _ => break,
+            }
+            let Some((_, key)) = self.sweep.pop_front() else {
+                break;
+            };
+            let Some(book) = self.books.get_mut(&key) else {
+                continue;
+            };
+            let attached = &self.attached;
+            let holders = &mut self.holders;
+            book.retain(|session, holder| {
+                let attached = attached.get(&session) == Some(&holder.attachment);
+                let kept = attached
+                    && (holder.want > 0 || holder.heard_us.saturating_add(NOTES_US) > now_us);
+                if !kept {
+                    *holders = holders.saturating_sub(1);
+                }
+                kept
+            });
+            if book.holders.is_empty() && !book.listed {
+                self.drop_book(&key);
+            } else {
+                self.sweep.push_back((now_us.saturating_add(NOTES_US), key));
+            }
+        }
+    }
+}
+
+/// A key of which somebody wants more than there was.
+struct Scarce<'a> {
+    key: &'a Key,
+    policy: &'a Policy,
+    free: u64,
+    next_free_us: Option<u64>,
+    now_us: u64,
+}
+
+impl Scarce<'_> {
+    /// When it is looked at again.
+    fn wake_us(&self, book: &Book) -> Option<u64> {
+        if !book.is_wanted() {
+            return None;
+        }
+        let waits = book.holders.values().any(|holder| holder.waiting > 0);
+        let soonest = if waits { WAKE_WAITING_US } else { WAKE_WANTING_US };
+        let frees = self.next_free_us.unwrap_or(LOOK_AGAIN_US).max(soonest);
+        let wake = self.now_us.saturating_add(frees);
+        let recalled = book.recall_end_us().unwrap_or(u64::MAX);
+        Some(wake.min(recalled.max(self.now_us.saturating_add(1))))
+    }
+
+    /// How long a recall may take: two of them within the time that a request waits.
+    fn recall_until_us(&self) -> u64 {
+        let (least, most) = RECALL_US;
+        self.now_us
+            .saturating_add((self.policy.max_wait_us / 2).clamp(least, most))
+    }
+
+    /// When it is worth asking again: when the next units are free by time, or else
+    /// when the first session ends that has some, or else after a while.
+    fn retry_after_us(&self, ledger: &Ledger) -> u64 {
+        if let Some(next) = self.next_free_us {
+            return next.max(1);
+        }
+        let deadline = ledger.account(self.key).and_then(|account| {
+            account
+                .leases
+                .iter()
+                .filter(|lease| {
+                    lease.granted_total > lease.spent_total.saturating_add(lease.returned_total)
+                })
+                .map(|lease| lease.deadline_us)
+                .min()
+        });
+        match deadline {
+            Some(deadline) => deadline
+                .saturating_sub(self.now_us)
+                .clamp(1, LOOK_AGAIN_US),
+            None => LOOK_AGAIN_US,
+        }
+    }
+}
+
+/// Recalls for the requests that still wait, or refuses them. Says whether what is
+/// free may now serve somebody else, so that the key is to be looked at at once.
+fn answer_waiting(
+    book: &mut Book,
+    ledger: &Ledger,
+    attached: &HashMap<SessionId, u64>,
+    scarce: &Scarce<'_>,
+    conclusion: &mut Conclusion,
+) -> bool {
+    let limit = limit_of(scarce.policy);
+    let mut waiting: Vec<(u64, SessionId)> = book
+        .holders
+        .iter()
+        .filter(|(_, holder)| holder.waiting > 0 && !holder.refused)
+        .map(|(session, holder)| (holder.since, *session))
+        .collect();
+    if waiting.is_empty() {
+        return false;
+    }
+    waiting.sort_unstable();
+    let mut needed = 0_u64;
+    let mut recall_for = Vec::new();
+    let mut refuse = Vec::new();
+    for (_, session) in waiting {
+        let Some(holder) = book.holders.get_mut(&session) else {
+            continue;
+        };
+        if holder.head > limit {
+            holder.stop_waiting();
+            conclusion.refusals.push((
+                session,
+                scarce.key.clone(),
+                Refusal {
+                    code: Code::CostAboveLimit,
+                    retry_after_us: None,
+                },
+            ));
+        } else if holder.rounds < ROUNDS_MAX {
+            needed = needed.saturating_add(holder.waiting);
+            recall_for.push(session);
+        } else {
+            refuse.push(session);
+        }
+    }
+    let now_us = scarce.now_us;
+    if !recall_for.is_empty() && !book.recalls_under_way(now_us) {
+        let recalls = if now_us < book.no_recall_until_us {
+            Vec::new()
+        } else {
+            let timescale = timescale_us(scarce.policy);
+            let leases = ledger
+                .account(scarce.key)
+                .map_or_else(Vec::new, |account| account.leases);
+            let recalls = recall::choose(
+                book,
+                scarce.key,
+                &leases,
+                |session| attached.contains_key(&session),
+                needed.saturating_sub(scarce.free).max(1),
+                timescale,
+                now_us,
+                scarce.recall_until_us(),
+            );
+            if recalls.is_empty() {
+                // Looking costs as much as there are holders: a flood of requests
+                // that wait must not look again for each of them.
+                book.no_recall_until_us = now_us.saturating_add(timescale / 60);
+            }
+            recalls
+        };
+        if recalls.is_empty() {
+            refuse.append(&mut recall_for);
+        } else {
+            for session in &recall_for {
+                if let Some(holder) = book.holders.get_mut(session) {
+                    holder.rounds += 1;
+                }
+            }
+            conclusion.recalls.extend(recalls);
+        }
+    }
+    if refuse.is_empty() {
+        return false;
+    }
+    let refusal = Refusal {
+        code: Code::Limit,
+        retry_after_us: Some(scarce.retry_after_us(ledger)),
+    };
+    let mut gone = 0_usize;
+    for session in &refuse {
+        let Some(holder) = book.holders.get_mut(session) else {
+            continue;
+        };
+        if scarce.free > 0 && gone > 0 {
+            // The units that were saved up for the first may serve this one.
+            continue;
+        }
+        conclusion
+            .refusals
+            .push((*session, scarce.key.clone(), refusal));
+        if holder.wait_until_us > now_us {
+            holder.refused = true;
+        } else {
+            holder.stop_waiting();
+            gone += 1;
+        }
+    }
+    scarce.free > 0 && gone > 0
+}
+
+/// Tells everybody who wants units of a key that there are none.
+fn refuse_all(
+    book: &mut Book,
+    key: &Key,
+    code: Code,
+    retry_after_us: Option<u64>,
+    conclusion: &mut Conclusion,
+) {
+    for (session, holder) in &mut book.holders {
+        if holder.want > 0 {
+            holder.stop_wanting();
+            conclusion.refusals.push((
+                *session,
+                key.clone(),
+                Refusal {
+                    code,
+                    retry_after_us,
+                },
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+//! Claims about proposals and conclusions over a real ledger.

@@ -1,0 +1,135 @@
+//! The leader's notes on one key: who wants how much, since when, and what each
+//! holder is thought to keep. Knows nothing of limits or of other keys.
+
+use std::collections::BTreeMap;
+
+use leasehold_ledger::entry::SessionId;
+
+/// What is known of one session on one key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Holder {
+    /// Which attachment of the session said this; another one's words are void.
+    pub(crate) attachment: u64,
+    /// Units that it still wants.
+    pub(crate) want: u64,
+    /// How many of those have a request waiting; at most `want`.
+    pub(crate) waiting: u64,
+    /// How many of those the first request needs; at least 1 while any wait.
+    pub(crate) head: u64,
+    /// The place in the queue of waiting requests.
+    pub(crate) since: u64,
+    /// How long they stay queued after a refusal.
+    pub(crate) wait_until_us: u64,
+    /// They were told no, and stay queued.
+    pub(crate) refused: bool,
+    /// Rounds of recalls made for them.
+    pub(crate) rounds: u8,
+    /// Unspent units that it is thought to have.
+    pub(crate) unspent: u64,
+    /// Most arrivals in any demand horizon lately.
+    pub(crate) peak: u64,
+    /// Smoothed demand in thousandths of a unit per second.
+    pub(crate) demand_milli: u64,
+    /// When it last said anything of this key.
+    pub(crate) heard_us: u64,
+    /// When it was last seen to spend or want.
+    pub(crate) active_us: u64,
+    /// Units spent when it was last heard.
+    pub(crate) spent_total: u64,
+    /// Until when an answer to a recall is awaited.
+    pub(crate) recalled_until_us: Option<u64>,
+}
+
+impl Holder {
+    /// Drops the waiting requests; what is wanted stays wanted.
+    pub(crate) fn stop_waiting(&mut self) {
+        self.waiting = 0;
+        self.head = 0;
+        self.refused = false;
+        self.rounds = 0;
+        self.wait_until_us = 0;
+    }
+
+    /// Drops everything that is wanted.
+    pub(crate) fn stop_wanting(&mut self) {
+        self.want = 0;
+        self.stop_waiting();
+    }
+
+    /// Takes note of units that it was given.
+    pub(crate) fn given(&mut self, units: u64, place: u64) {
+        self.want = self.want.saturating_sub(units);
+        self.unspent = self.unspent.saturating_add(units);
+        if self.waiting == 0 {
+            return;
+        }
+        self.waiting = self.waiting.saturating_sub(units);
+        if self.waiting == 0 {
+            self.stop_waiting();
+        } else if units > 0 {
+            // Served in part: the rest queues behind the others, so that one
+            // gateway with many waiting requests does not shut them out.
+            self.since = place;
+            self.head = 1;
+        }
+    }
+}
+
+/// The notes on one key.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    /// Everybody who wants units or is thought to have some.
+    pub(crate) holders: BTreeMap<SessionId, Holder>,
+    /// The sum of the holders' peaks.
+    pub(crate) peaks: u128,
+    /// Units that reports of the entry under way hand back.
+    pub(crate) returning: u64,
+    /// It is on the list for the next proposal.
+    pub(crate) listed: bool,
+    /// When it is looked at again though nobody says anything.
+    pub(crate) wake_us: Option<u64>,
+    /// Nobody was found to recall from; not tried again before this.
+    pub(crate) no_recall_until_us: u64,
+}
+
+impl Book {
+    /// Changes a holder and keeps the sum of peaks.
+    pub(crate) fn set(&mut self, session: SessionId, holder: Holder) {
+        self.peaks = self.peaks.saturating_add(u128::from(holder.peak));
+        if let Some(old) = self.holders.insert(session, holder) {
+            self.peaks = self.peaks.saturating_sub(u128::from(old.peak));
+        }
+    }
+
+    /// Keeps the holders that `keep` says to, and the sum of peaks.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(SessionId, &mut Holder) -> bool) {
+        let peaks = &mut self.peaks;
+        self.holders.retain(|session, holder| {
+            let kept = keep(*session, holder);
+            if !kept {
+                *peaks = peaks.saturating_sub(u128::from(holder.peak));
+            }
+            kept
+        });
+    }
+
+    /// Whether anybody wants units.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.holders.values().any(|holder| holder.want > 0)
+    }
+
+    /// Whether the answer to a recall is awaited.
+    pub(crate) fn recalls_under_way(&self, now_us: u64) -> bool {
+        self.holders
+            .values()
+            .any(|holder| holder.recalled_until_us.is_some_and(|until| now_us < until))
+    }
+
+    /// The earliest moment at which an awaited recall is given up.
+    pub(crate) fn recall_end_us(&self) -> Option<u64> {
+        self.holders
+            .values()
+            .filter_map(|holder| holder.recalled_until_us)
+            .min()
+    }
+}

@@ -1,0 +1,208 @@
+//! Whom to ask for units back when a request waits and nothing is free. Knows
+//! what holders are thought to keep and since when they are idle; cannot make
+//! anybody hand anything back.
+
+use leasehold_key::Key;
+use leasehold_ledger::{
+    entry::SessionId,
+    outcome::LeaseView,
+    policy::{Kind, Policy},
+};
+
+use crate::book::Book;
+
+/// Units asked back from one holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recall {
+    /// Who is asked.
+    pub session: SessionId,
+    /// For which account's units.
+    pub key: Key,
+    /// The lease.
+    pub generation: u64,
+    /// Hand back until the lease's returned total reaches this.
+    pub returned_total_target: u64,
+    /// What the lease was granted so far.
+    pub granted_total: u64,
+}
+
+/// At most so many holders are asked at once.
+const HOLDERS_MAX: usize = 4;
+/// At most so many rounds are made for one request.
+pub(crate) const ROUNDS_MAX: u8 = 2;
+/// The longest time constant: a month does not park units for four months.
+const TIMESCALE_US_MAX: u64 = 60_000_000;
+
+/// The budget's own timescale: its window, or the time in which it fills.
+pub(crate) fn timescale_us(policy: &Policy) -> u64 {
+    let scale = match policy.kind {
+        Kind::SlidingWindow { window_us, .. } => window_us,
+        Kind::TokenBucket {
+            capacity,
+            refill,
+            refill_period_us,
+        } => {
+            let fill = u128::from(capacity) * u128::from(refill_period_us)
+                / u128::from(refill.max(1));
+            u64::try_from(fill).unwrap_or(u64::MAX)
+        }
+    };
+    scale.clamp(1, TIMESCALE_US_MAX)
+}
+
+/// The greatest limit or capacity that a policy has.
+pub(crate) const fn limit_of(policy: &Policy) -> u64 {
+    match policy.kind {
+        Kind::SlidingWindow { limit, .. } => limit,
+        Kind::TokenBucket { capacity, .. } => capacity,
+    }
+}
+
+/// Asks half of what the holders that are idle longest have, at most four of
+/// them, until `needed` units can be expected, and notes whom it asked. Only
+/// units that would go on idling for a sixtieth of the timescale are asked for.
+pub(crate) fn choose(
+    book: &mut Book,
+    key: &Key,
+    leases: &[LeaseView],
+    attached: impl Fn(SessionId) -> bool,
+    needed: u64,
+    timescale_us: u64,
+    now_us: u64,
+    until_us: u64,
+) -> Vec<Recall> {
+    let mut idle: Vec<(u64, &LeaseView, u64)> = Vec::new();
+    for lease in leases {
+        if !lease.current || !attached(lease.session) {
+            continue;
+        }
+        let booked = lease
+            .granted_total
+            .saturating_sub(lease.spent_total)
+            .saturating_sub(lease.returned_total);
+        let (unspent, idle_us) = match book.holders.get(&lease.session) {
+            Some(holder) if holder.waiting > 0 || holder.recalled_until_us.is_some() => continue,
+            Some(holder) => {
+                let unspent = booked.min(holder.unspent);
+                let silence = now_us.saturating_sub(holder.active_us);
+                // How long what it has would last at its demand.
+                let lasts = u128::from(unspent).saturating_mul(1_000_000_000)
+                    / u128::from(holder.demand_milli.max(1));
+                (
+                    unspent,
+                    silence.max(u64::try_from(lasts).unwrap_or(u64::MAX)),
+                )
+            }
+            // Never heard of by this leader: silence counts as idleness.
+            None => (booked, u64::MAX),
+        };
+        if unspent > 0 && idle_us >= timescale_us / 60 {
+            idle.push((idle_us, lease, unspent));
+        }
+    }
+    idle.sort_by(|(a_us, a, _), (b_us, b, _)| {
+        b_us.cmp(a_us).then_with(|| a.session.cmp(&b.session))
+    });
+    let mut recalls = Vec::new();
+    let mut expected = 0_u64;
+    for (_, lease, unspent) in idle.into_iter().take(HOLDERS_MAX) {
+        if expected >= needed {
+            break;
+        }
+        let half = unspent.div_ceil(2);
+        expected = expected.saturating_add(half);
+        recalls.push(Recall {
+            session: lease.session,
+            key: key.clone(),
+            generation: lease.generation,
+            returned_total_target: lease.returned_total.saturating_add(half),
+            granted_total: lease.granted_total,
+        });
+    }
+    for recall in &recalls {
+        let mut holder = book.holders.get(&recall.session).cloned().unwrap_or_default();
+        if holder.heard_us == 0 {
+            holder.unspent = recall
+                .granted_total
+                .saturating_sub(recall.returned_total_target);
+            holder.heard_us = now_us;
+        }
+        holder.recalled_until_us = Some(until_us);
+        book.set(recall.session, holder);
+    }
+    recalls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::book::Holder;
+
+    fn key() -> Key {
+        #[expect(clippy::unwrap_used, reason = "a literal key")]
+        Key::parse("acme/orders").unwrap()
+    }
+
+    fn lease(session: u128, granted_total: u64) -> LeaseView {
+        LeaseView {
+            key: key(),
+            session: SessionId(session),
+            holder: String::new(),
+            generation: 9,
+            granted_total,
+            spent_total: 0,
+            returned_total: 0,
+            current: true,
+            deadline_us: 0,
+        }
+    }
+
+    fn known(unspent: u64, active_us: u64) -> Holder {
+        Holder {
+            unspent,
+            active_us,
+            heard_us: active_us,
+            demand_milli: 1_000_000,
+            ..Holder::default()
+        }
+    }
+
+    fn asked(book: &mut Book, leases: &[LeaseView], needed: u64) -> Vec<(u128, u64)> {
+        choose(book, &key(), leases, |_| true, needed, 60_000_000, 100_000_000, 100_250_000)
+            .into_iter()
+            .map(|recall| (recall.session.0, recall.returned_total_target))
+            .collect()
+    }
+
+    #[test]
+    fn half_is_asked_from_the_longest_idle_until_enough_is_expected() {
+        let mut book = Book::default();
+        book.set(SessionId(1), known(10, 90_000_000));
+        book.set(SessionId(2), known(10, 50_000_000));
+        let leases = [lease(1, 10), lease(2, 10)];
+        assert_eq!(asked(&mut book, &leases, 3), [(2, 5)]);
+        let mut book = Book::default();
+        assert_eq!(asked(&mut book, &leases, 8), [(1, 5), (2, 5)]);
+    }
+
+    #[test]
+    fn nobody_who_waits_or_spends_now_or_was_asked_already_is_asked() {
+        let mut book = Book::default();
+        let mut waits = known(10, 0);
+        waits.waiting = 1;
+        book.set(SessionId(1), waits);
+        book.set(SessionId(2), known(1, 99_999_999));
+        let mut asked_already = known(10, 0);
+        asked_already.recalled_until_us = Some(1);
+        book.set(SessionId(3), asked_already);
+        let leases = [lease(1, 10), lease(2, 10), lease(3, 10)];
+        assert_eq!(asked(&mut book, &leases, 1), []);
+    }
+
+    #[test]
+    fn at_most_four_holders_are_asked_and_a_single_unit_can_be_asked_for() {
+        let leases: Vec<_> = (1..=9).map(|session| lease(session, 1)).collect();
+        let recalls = asked(&mut Book::default(), &leases, 100);
+        assert_eq!(recalls, [(1, 1), (2, 1), (3, 1), (4, 1)]);
+    }
+}

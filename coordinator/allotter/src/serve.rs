@@ -1,0 +1,325 @@
+//! Who gets how much of one key's free units. Knows one key at one moment, and
+//! nothing of how units come to be free.
+
+use leasehold_ledger::entry::SessionId;
+
+use crate::book::{Book, Holder};
+
+/// What there is to give.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Supply {
+    /// Units that can be granted.
+    pub(crate) free: u64,
+    /// Units in leases.
+    pub(crate) outstanding: u64,
+    /// The limit: nobody is ever served a first request above it.
+    pub(crate) limit: u64,
+}
+
+/// What somebody is to get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) session: SessionId,
+    pub(crate) units: u64,
+}
+
+/// Divides the free units.
+///
+/// 1. Waiting requests, oldest first: what the first request of each needs. When
+///    that is more than what is free, the units are saved up for it and nobody
+///    else gets any, or it would wait for ever behind cheaper requests.
+/// 2. The other waiting requests, oldest first.
+/// 3. What is wanted with no request waiting: the greatest `demand / (has + 1)`
+///    first, up to the holder's share of everything unspent by its demand, one
+///    unit at least.
+pub(crate) fn divide(book: &Book, supply: Supply) -> Vec<Share> {
+    let mut shares: Vec<Share> = Vec::new();
+    let mut free = supply.free;
+    if free == 0 {
+        return shares;
+    }
+
+    let mut waiting: Vec<(SessionId, &Holder)> = book
+        .holders
+        .iter()
+        .filter(|(_, holder)| holder.waiting > 0 && holder.head <= supply.limit)
+        .map(|(session, holder)| (*session, holder))
+        .collect();
+    waiting.sort_by_key(|(_, holder)| holder.since);
+    for (session, holder) in &waiting {
+        let need = holder.head.clamp(1, holder.waiting);
+        if need > free {
+            return shares;
+        }
+        free -= need;
+        shares.push(Share {
+            session: *session,
+            units: need,
+        });
+    }
+    for (share, (_, holder)) in shares.iter_mut().zip(&waiting) {
+        let more = holder.waiting.saturating_sub(share.units).min(free);
+        share.units += more;
+        free -= more;
+    }
+    if free == 0 {
+        return shares;
+    }
+
+    let served = shares.len();
+    let mut wanting: Vec<(SessionId, &Holder, Option<usize>)> = Vec::new();
+    for (session, holder) in &book.holders {
+        if holder.want > 0 {
+            let place = if holder.waiting > 0 {
+                shares[..served]
+                    .iter()
+                    .position(|share| share.session == *session)
+            } else {
+                None
+            };
+            wanting.push((*session, holder, place));
+        }
+    }
+    wanting.sort_by(|(_, a, _), (_, b, _)| need_of(b).total_cmp_ratio(&need_of(a)));
+    let everything = u128::from(supply.free) + u128::from(supply.outstanding);
+    let holders = u128::try_from(book.holders.len()).unwrap_or(u128::MAX).max(1);
+    for (session, holder, place) in wanting {
+        let given = place.map_or(0, |place| shares[place].units);
+        let share = match book.peaks {
+            0 => everything / holders,
+            peaks => everything.saturating_mul(u128::from(holder.peak)) / peaks,
+        };
+        let share = u64::try_from(share).unwrap_or(u64::MAX).max(1);
+        let units = share
+            .saturating_sub(holder.unspent.saturating_add(given))
+            .min(holder.want.saturating_sub(given))
+            .min(free);
+        if units == 0 {
+            continue;
+        }
+        free -= units;
+        match place {
+            Some(place) => shares[place].units += units,
+            None => shares.push(Share { session, units }),
+        }
+        if free == 0 {
+            break;
+        }
+    }
+    shares
+}
+
+/// `demand / (has + 1)` as a fraction, so that no float decides.
+#[derive(Clone, Copy)]
+struct Need {
+    demand: u64,
+    has: u64,
+}
+
+fn need_of(holder: &Holder) -> Need {
+    Need {
+        demand: holder.demand_milli.max(1),
+        has: holder.unspent.saturating_add(1),
+    }
+}
+
+impl Need {
+    fn total_cmp_ratio(&self, other: &Self) -> std::cmp::Ordering {
+        let left = u128::from(self.demand) * u128::from(other.has);
+        let right = u128::from(other.demand) * u128::from(self.has);
+        left.cmp(&right)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn holder(want: u64, waiting: u64, head: u64, since: u64) -> Holder {
+        Holder {
+            want,
+            waiting,
+            head,
+            since,
+            ..Holder::default()
+        }
+    }
+
+    fn book(holders: &[(u128, Holder)]) -> Book {
+        let mut book = Book::default();
+        for (session, holder) in holders {
+            book.set(SessionId(*session), holder.clone());
+        }
+        book
+    }
+
+    fn supply(free: u64) -> Supply {
+        Supply {
+            free,
+            outstanding: 0,
+            limit: 1_000_000,
+        }
+    }
+
+    fn shares(book: &Book, free: u64) -> Vec<(u128, u64)> {
+        divide(book, supply(free))
+            .into_iter()
+            .map(|share| (share.session.0, share.units))
+            .collect()
+    }
+
+    #[test]
+    fn the_oldest_waiting_request_is_served_first() {
+        let book = book(&[(1, holder(1, 1, 1, 7)), (2, holder(1, 1, 1, 3))]);
+        assert_eq!(shares(&book, 1), [(2, 1)]);
+        assert_eq!(shares(&book, 2), [(2, 1), (1, 1)]);
+    }
+
+    #[test]
+    fn many_waiting_requests_of_one_do_not_shut_out_another() {
+        let book = book(&[(1, holder(100, 100, 1, 1)), (2, holder(1, 1, 1, 2))]);
+        assert_eq!(shares(&book, 10), [(1, 9), (2, 1)]);
+    }
+
+    #[test]
+    fn units_are_saved_up_for_a_first_request_that_needs_several() {
+        let book = book(&[(1, holder(5, 5, 5, 1)), (2, holder(1, 1, 1, 2))]);
+        assert_eq!(shares(&book, 4), []);
+        assert_eq!(shares(&book, 6), [(1, 5), (2, 1)]);
+    }
+
+    #[test]
+    fn a_first_request_above_the_limit_blocks_nobody() {
+        let book = book(&[(1, holder(50, 50, 50, 1)), (2, holder(1, 1, 1, 2))]);
+        let supply = Supply {
+            free: 10,
+            outstanding: 0,
+            limit: 10,
+        };
+        let got = divide(&book, supply);
+        assert!(got.contains(&Share {
+            session: SessionId(2),
+            units: 1
+        }));
+    }
+
+    #[test]
+    fn what_is_wanted_ahead_goes_by_demand_over_holdings() {
+        let mut rich = holder(10, 0, 0, 0);
+        rich.demand_milli = 1_000;
+        rich.peak = 1;
+        rich.unspent = 9;
+        let mut poor = holder(10, 0, 0, 0);
+        poor.demand_milli = 1_000;
+        poor.peak = 1;
+        let book = book(&[(1, rich), (2, poor)]);
+        assert_eq!(shares(&book, 1), [(2, 1)]);
+    }
+
+    #[test]
+    fn what_is_wanted_ahead_is_capped_at_the_demand_share_of_everything_unspent() {
+        let mut busy = holder(100, 0, 0, 0);
+        busy.demand_milli = 3_000;
+        busy.peak = 3;
+        let mut quiet = holder(100, 0, 0, 0);
+        quiet.demand_milli = 1_000;
+        quiet.peak = 1;
+        let book = book(&[(1, busy), (2, quiet)]);
+        assert_eq!(shares(&book, 40), [(1, 30), (2, 10)]);
+    }
+
+    #[test]
+    fn somebody_who_has_nothing_gets_one_unit_at_least() {
+        let mut busy = holder(0, 0, 0, 0);
+        busy.peak = 1_000;
+        let mut quiet = holder(5, 0, 0, 0);
+        quiet.demand_milli = 1;
+        let book = book(&[(1, busy), (2, quiet)]);
+        assert_eq!(shares(&book, 10), [(2, 1)]);
+    }
+
+    fn any_holder() -> impl Strategy<Value = Holder> {
+        (0..200_u64, 0..200_u64, 0..20_u64, 0..50_u64, 0..100_u64, 0..100_u64, 0..100_u64).prop_map(
+            |(want, waiting, head, since, unspent, peak, demand_milli)| {
+                let waiting = waiting.min(want);
+                Holder {
+                    want,
+                    waiting,
+                    head: if waiting == 0 { 0 } else { head.clamp(1, waiting) },
+                    since,
+                    unspent,
+                    peak,
+                    demand_milli,
+                    ..Holder::default()
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_than_what_is_free_is_divided_and_nobody_gets_more_than_it_wants(
+            holders in prop::collection::vec(any_holder(), 0..12),
+            free in 0..500_u64,
+            outstanding in 0..500_u64,
+        ) {
+            let mut book = Book::default();
+            for (session, holder) in holders.iter().enumerate() {
+                book.set(SessionId(session as u128), holder.clone());
+            }
+            let supply = Supply { free, outstanding, limit: 1_000 };
+            let shares = divide(&book, supply);
+            prop_assert!(shares.iter().map(|share| share.units).sum::<u64>() <= free);
+            for share in &shares {
+                prop_assert!(share.units > 0);
+                prop_assert!(share.units <= book.holders[&share.session].want);
+            }
+            let sessions: std::collections::BTreeSet<_> =
+                shares.iter().map(|share| share.session).collect();
+            prop_assert_eq!(sessions.len(), shares.len());
+        }
+
+        #[test]
+        fn nobody_is_served_while_an_older_request_waits_for_its_first_units(
+            holders in prop::collection::vec(any_holder(), 0..12),
+            free in 0..500_u64,
+        ) {
+            let mut book = Book::default();
+            for (place, holder) in holders.iter().enumerate() {
+                let mut holder = holder.clone();
+                holder.since = holder.since * 16 + place as u64;
+                book.set(SessionId(place as u128), holder);
+            }
+            let shares = divide(&book, supply(free));
+            let got = |session: SessionId| {
+                shares.iter().find(|share| share.session == session).map_or(0, |share| share.units)
+            };
+            for (older, first) in &book.holders {
+                if first.waiting == 0 || got(*older) >= first.head {
+                    continue;
+                }
+                for (younger, second) in &book.holders {
+                    if second.waiting > 0 && second.since > first.since || second.waiting == 0 {
+                        prop_assert_eq!(got(*younger), 0);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn a_request_for_one_unit_is_never_left_waiting_while_units_are_free(
+            waiters in 1..20_u64,
+            free in 0..40_u64,
+        ) {
+            let mut book = Book::default();
+            for place in 0..waiters {
+                book.set(SessionId(u128::from(place)), holder(1, 1, 1, place));
+            }
+            let shares = divide(&book, supply(free));
+            prop_assert_eq!(shares.len() as u64, waiters.min(free));
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! One running node: a replica of the log, the sequencer that writes it, and the
+//! service that gateways talk to, behind one handle. Knows nothing of HTTP or of
+//! the command line.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_ledger::{
+    Ledger,
+    entry::Command,
+    outcome::{CommandOutcome, CommandRefusal},
+    settings::Settings,
+};
+use leasehold_proto::v1::leasehold_server::LeaseholdServer;
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    raft::{
+        ChangeError, ClusterStatus, Leadership, Member, ProposeError, Replica, ReplicaConfig, Role,
+        StartError,
+    },
+    sequencer::{
+        QUEUE_MAX, Reign, Sequencer,
+        item::{CommandItem, Item},
+    },
+    service::Service,
+};
+
+pub use crate::sequencer::SubmitError;
+
+/// How long a command waits for a place in the queue.
+const QUEUE_WAIT: Duration = Duration::from_secs(1);
+/// How long a stopping leader tries to hand over.
+const HAND_OVER_WAIT: Duration = Duration::from_secs(4);
+/// How long a stopping node waits for its streams to be told.
+const GOODBYE_WAIT: Duration = Duration::from_secs(2);
+/// Entries by which a voter may be behind and still be handed the leadership.
+const HAND_OVER_LAG_MAX: u64 = 1_000;
+
+/// How a node starts.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Its replica.
+    pub replica: ReplicaConfig,
+    /// What the first leader of a new cluster writes; ignored by a cluster that
+    /// has settings.
+    pub initial_settings: Settings,
+}
+
+/// Who leads, as a node sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaderView {
+    /// This node does.
+    pub is_self: bool,
+    /// Who does, if another node does and it is known.
+    pub member: Option<Member>,
+}
+
+/// A handle to a running node; clones are cheap and name the same one.
+#[derive(Clone)]
+pub struct Node {
+    replica: Replica,
+    leadership: watch::Receiver<Leadership>,
+    queue: mpsc::Sender<Item>,
+    /// Stops the sequencer and, with it, every stream.
+    stop: CancellationToken,
+    /// Cancelled when the sequencer has ended.
+    ended: CancellationToken,
+    service: Service,
+    config: Arc<NodeConfig>,
+}
+
+impl Node {
+    /// Starts a node; returns once its replica takes part.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing runs then.
+    pub async fn start(config: NodeConfig) -> Result<Self, StartError> {
+        if let Err(what) = config.initial_settings.validate() {
+            return Err(StartError::Config(what));
+        }
+        let replica = Replica::start(config.replica.clone()).await?;
+        let (queue, items) = mpsc::channel(QUEUE_MAX);
+        let stop = CancellationToken::new();
+        let ended = CancellationToken::new();
+        // Streams end when their sequencer tells them so; the service only has to
+        // know when nobody will.
+        let service = Service::new(queue.clone(), ended.clone());
+        let leadership = replica.leadership();
+        let sequencer = Sequencer::new(replica.clone(), items, leadership.clone(), stop.clone());
+        let sequencer_ended = ended.clone();
+        tokio::spawn(async move {
+            sequencer.run().await;
+            sequencer_ended.cancel();
+        });
+        let node = Self {
+            replica,
+            leadership,
+            queue,
+            stop,
+            ended,
+            service,
+            config: Arc::new(config),
+        };
+        tokio::spawn(node.clone().found());
+        Ok(node)
+    }
+
+    /// Puts a command into the log and waits for its outcome. Only the leader can.
+    ///
+    /// # Errors
+    /// See [`SubmitError`]; only `OutcomeUnknown` leaves open what happened.
+    pub async fn submit(&self, command: Command) -> Result<CommandOutcome, SubmitError> {
+        if let Leadership::Following { leader } = &*self.leadership.borrow() {
+            return Err(SubmitError::NotLeader {
+                leader: leader.clone(),
+            });
+        }
+        let (reply, outcome) = oneshot::channel();
+        let item = Item::Command(CommandItem { command, reply });
+        match timeout(QUEUE_WAIT, self.queue.send(item)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(SubmitError::ShuttingDown),
+            Err(_) => return Err(SubmitError::Overloaded),
+        }
+        // The sequencer ended with the command in its hands.
+        outcome.await.unwrap_or(Err(SubmitError::OutcomeUnknown))
+    }
+
+    /// Reads the ledger with everything that was committed before the call, and
+    /// cluster time now. Only the leader can.
+    ///
+    /// # Errors
+    /// See [`SubmitError`]; reads have no unknown outcome.
+    pub async fn read<T>(&self, read: impl FnOnce(&Ledger, u64) -> T) -> Result<T, SubmitError> {
+        let leadership = self.leadership.borrow().clone();
+        let Some(reign) = Reign::of(&leadership) else {
+            return Err(not_leader(leadership));
+        };
+        self.replica
+            .read_barrier()
+            .await
+            .map_err(|error| match error {
+                ProposeError::NotLeader { leader } => SubmitError::NotLeader { leader },
+                ProposeError::Unknown => SubmitError::NotLeader { leader: None },
+                ProposeError::Stopped => SubmitError::Stopped,
+            })?;
+        Ok(self
+            .replica
+            .with_ledger(|ledger| read(ledger, reign.now_us().max(ledger.now_us()))))
+    }
+
+    /// Reads this replica's own ledger, which may be behind.
+    pub fn local<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
+        self.replica.with_ledger(read)
+    }
+
+    /// Who leads.
+    #[must_use]
+    pub fn leader(&self) -> LeaderView {
+        match &*self.leadership.borrow() {
+            Leadership::Leading { .. } => LeaderView {
+                is_self: true,
+                member: None,
+            },
+            Leadership::Following { leader } => LeaderView {
+                is_self: false,
+                member: leader.clone(),
+            },
+        }
+    }
+
+    /// Who leads, and when that changes.
+    #[must_use]
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.clone()
+    }
+
+    /// The node's configuration.
+    #[must_use]
+    pub fn config(&self) -> &NodeConfig {
+        &self.config
+    }
+
+    /// The replica, for its addresses and its health.
+    #[must_use]
+    pub const fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// The cluster as this node knows it.
+    pub async fn status(&self) -> ClusterStatus {
+        self.replica.status().await
+    }
+
+    /// Adds a running, empty node to the cluster. Only the leader can.
+    ///
+    /// # Errors
+    /// See [`ChangeError`].
+    pub async fn add_member(&self, node_id: u64, peer_addr: &str) -> Result<Member, ChangeError> {
+        let member = self.replica.add_member(node_id, peer_addr).await?;
+        match self
+            .submit(Command::RegisterNode {
+                node_id: member.node_id,
+                disk_id: member.disk_id,
+            })
+            .await
+        {
+            Ok(CommandOutcome::Refused(CommandRefusal::NodeIdInUse)) => {
+                Err(ChangeError::NodeIdInUse(member.node_id))
+            }
+            // When it was not written, the next leader writes it: see `found`.
+            Ok(_) | Err(_) => Ok(member),
+        }
+    }
+
+    /// Removes a member. Only the leader can.
+    ///
+    /// # Errors
+    /// See [`ChangeError`].
+    pub async fn remove_member(&self, node_id: u64) -> Result<(), ChangeError> {
+        self.replica.remove_member(node_id).await
+    }
+
+    /// Hands leadership to a voter that has caught up. Only the leader can.
+    ///
+    /// # Errors
+    /// See [`ChangeError`].
+    pub async fn transfer_leader(&self, node_id: u64) -> Result<(), ChangeError> {
+        self.replica.transfer_leader(node_id).await
+    }
+
+    /// Whether this node can answer, itself or by sending on to a leader that it
+    /// knows.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        if self.stop.is_cancelled() || self.replica.fatal().borrow().is_some() {
+            return false;
+        }
+        match &*self.leadership.borrow() {
+            Leadership::Leading { .. } => true,
+            Leadership::Following { leader } => leader.is_some(),
+        }
+    }
+
+    /// The service for gateways, to be mounted beside the HTTP API.
+    #[must_use]
+    pub fn grpc_service(&self) -> LeaseholdServer<Service> {
+        self.service.clone().into_server()
+    }
+
+    /// Hands leadership over if another voter can take it, tells every stream,
+    /// and stops. Takes less than 10 seconds.
+    pub async fn shutdown(&self) {
+        if self.leader().is_self {
+            if timeout(HAND_OVER_WAIT, self.hand_over()).await.is_err() {
+                tracing::warn!("no other node took the leadership in time; stopping all the same");
+            }
+        }
+        self.stop.cancel();
+        if timeout(GOODBYE_WAIT, self.ended.cancelled()).await.is_err() {
+            tracing::warn!("the sequencer did not end in time; stopping all the same");
+            self.ended.cancel();
+        }
+        if timeout(GOODBYE_WAIT, self.replica.shutdown()).await.is_err() {
+            tracing::warn!("the replica did not stop in time");
+        }
+    }
+
+    /// Returns once another node leads, or when none can.
+    async fn hand_over(&self) {
+        let status = self.replica.status().await;
+        let mut heirs: Vec<(u64, u64)> = status
+            .members
+            .iter()
+            .filter(|other| other.role == Role::Voter && other.member.node_id != status.node_id)
+            .filter_map(|other| Some((other.lag?, other.member.node_id)))
+            .filter(|(lag, _)| *lag <= HAND_OVER_LAG_MAX)
+            .collect();
+        heirs.sort_unstable();
+        let mut leadership = self.leadership.clone();
+        for (_, heir) in heirs {
+            match self.replica.transfer_leader(heir).await {
+                Ok(()) => {
+                    // Returns when this node follows somebody it knows, so that its
+                    // streams can be told whom to go to.
+                    let known = leadership.wait_for(|now| {
+                        matches!(now, Leadership::Following { leader: Some(_) })
+                    });
+                    drop(timeout(HAND_OVER_WAIT / 2, known).await);
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(heir, %error, "leadership was not handed over");
+                }
+            }
+        }
+    }
+
+    /// Whenever this node leads: writes what every cluster's books must have. A
+    /// cluster of which no disk is on record is new and gets its settings.
+    async fn found(self) {
+        let mut leadership = self.leadership.clone();
+        loop {
+            let is_leading = matches!(&*leadership.borrow_and_update(), Leadership::Leading { .. });
+            if is_leading && let Err(error) = self.found_once().await {
+                tracing::debug!(%error, "the cluster's records are left to the next leader");
+            }
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                changed = leadership.changed() => if changed.is_err() {
+                    return;
+                },
+            }
+        }
+    }
+
+    async fn found_once(&self) -> Result<(), SubmitError> {
+        let members: Vec<Member> = self
+            .replica
+            .status()
+            .await
+            .members
+            .into_iter()
+            .map(|status| status.member)
+            .filter(|member| member.disk_id != 0)
+            .collect();
+        let (is_new, settings) = self.local(|ledger| {
+            let is_new = members
+                .iter()
+                .all(|member| ledger.node_disk(member.node_id).is_none());
+            (is_new, ledger.settings().clone())
+        });
+        if is_new && settings != self.config.initial_settings {
+            self.submit(Command::PutSettings(self.config.initial_settings.clone()))
+                .await?;
+        }
+        for member in members {
+            if self.local(|ledger| ledger.node_disk(member.node_id).is_none()) {
+                self.submit(Command::RegisterNode {
+                    node_id: member.node_id,
+                    disk_id: member.disk_id,
+                })
+                .await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn not_leader(leadership: Leadership) -> SubmitError {
+    match leadership {
+        Leadership::Following { leader } => SubmitError::NotLeader { leader },
+        Leadership::Leading { .. } => SubmitError::NotLeader { leader: None },
+    }
+}

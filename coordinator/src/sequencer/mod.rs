@@ -1,0 +1,350 @@
+//! The one writer: a single task that puts everything that waits into one entry
+//! at a time and tells everybody what became of it. Knows the ledger and the
+//! lease policy by their interfaces only, and nothing of the wire or of HTTP.
+//!
+//! Stop and wait: the next entry is built when the last one was applied, so the
+//! lease policy always sees a complete ledger, and an entry grows with the load.
+
+pub(crate) mod event;
+pub(crate) mod item;
+mod log;
+mod pool;
+mod round;
+mod streams;
+
+use std::{collections::VecDeque, time::Duration};
+
+use leasehold_allotter::Allotter;
+use thiserror::Error;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    event::{Event, StreamCode, StreamRefusal},
+    item::{CommandItem, Item},
+    pool::{Pool, Work},
+    round::RoundError,
+    streams::{Streams, turn_away},
+};
+use crate::{
+    clock::Reading,
+    raft::{Leadership, Member},
+};
+
+pub(crate) use self::log::Log;
+
+/// Items that wait in the queue before whoever sends more has to wait.
+pub(crate) const QUEUE_MAX: usize = 4_096;
+/// Reports taken from the queue before more are left there.
+const POOL_WEIGHT_MAX: usize = 65_536;
+/// Commands taken from the queue before more are left there.
+const POOL_COMMANDS_MAX: usize = 4_096;
+/// Cluster time moves at least this often while anything depends on it ...
+const TICK_US: u64 = 1_000_000;
+/// ... and this often at first, for what fell due while nobody led.
+const TICK_AT_FIRST_US: u64 = 100_000;
+/// How long "at first" is.
+const AT_FIRST_US: u64 = 1_000_000;
+
+/// Why a command has no outcome.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum SubmitError {
+    /// Nothing was written: another node leads.
+    #[error("this node does not lead")]
+    NotLeader {
+        /// Who does, if known.
+        leader: Option<Member>,
+    },
+    /// It may or may not be applied, now or later.
+    #[error("leadership was lost while the command was under way; it may or may not be applied")]
+    OutcomeUnknown,
+    /// Nothing was written: too much waits already.
+    #[error("too many commands wait already")]
+    Overloaded,
+    /// Nothing was written: the node is stopping.
+    #[error("this node is shutting down")]
+    ShuttingDown,
+    /// Nothing was written: the replica has stopped.
+    #[error("this node's replica has stopped")]
+    Stopped,
+}
+
+/// One unbroken time of leading.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reign {
+    pub(crate) term: u64,
+    anchor_us: u64,
+    since: Reading,
+}
+
+impl Reign {
+    /// That of a leadership, if it is one.
+    pub(crate) const fn of(leadership: &Leadership) -> Option<Self> {
+        match leadership {
+            Leadership::Leading {
+                term,
+                anchor_us,
+                since,
+            } => Some(Self {
+                term: *term,
+                anchor_us: *anchor_us,
+                since: *since,
+            }),
+            Leadership::Following { .. } => None,
+        }
+    }
+
+    /// Cluster time now.
+    pub(crate) fn now_us(&self) -> u64 {
+        self.anchor_us.saturating_add(self.since.elapsed_us())
+    }
+}
+
+/// The task's state.
+pub(crate) struct Sequencer<L> {
+    log: L,
+    queue: mpsc::Receiver<Item>,
+    leadership: watch::Receiver<Leadership>,
+    stop: CancellationToken,
+    pool: Pool,
+    commands: VecDeque<CommandItem>,
+    streams: Streams,
+    allotter: Allotter,
+}
+
+impl<L: Log> Sequencer<L> {
+    pub(crate) fn new(
+        log: L,
+        queue: mpsc::Receiver<Item>,
+        leadership: watch::Receiver<Leadership>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            log,
+            queue,
+            leadership,
+            stop,
+            pool: Pool::default(),
+            commands: VecDeque::new(),
+            streams: Streams::default(),
+            allotter: Allotter::new(),
+        }
+    }
+
+    /// Runs until stopped, or until nobody can send it anything any more.
+    pub(crate) async fn run(mut self) {
+        while !self.stop.is_cancelled() {
+            let leadership = self.leadership.borrow_and_update().clone();
+            let goes_on = match (Reign::of(&leadership), leadership) {
+                (Some(reign), _) => self.lead(reign).await,
+                (None, Leadership::Following { leader }) => self.follow(leader).await,
+                (None, Leadership::Leading { .. }) => false,
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        self.turn_everybody_away(
+            &Event::Refused(StreamRefusal {
+                code: StreamCode::ShuttingDown,
+                detail: "this node is shutting down".to_owned(),
+            }),
+            &SubmitError::ShuttingDown,
+        );
+        self.queue.close();
+        while let Ok(item) = self.queue.try_recv() {
+            self.accept(item);
+        }
+        self.turn_everybody_away(
+            &Event::Refused(StreamRefusal {
+                code: StreamCode::ShuttingDown,
+                detail: "this node is shutting down".to_owned(),
+            }),
+            &SubmitError::ShuttingDown,
+        );
+    }
+
+    /// Sends everybody to the leader until that changes; false: nothing goes on.
+    async fn follow(&mut self, leader: Option<Member>) -> bool {
+        let moved = Event::Moved(leader.as_ref().map_or_else(String::new, client_url));
+        let not_leader = SubmitError::NotLeader { leader };
+        loop {
+            self.turn_everybody_away(&moved, &not_leader);
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return true,
+                changed = self.leadership.changed() => return changed.is_ok(),
+                item = self.queue.recv() => match item {
+                    Some(item) => self.accept(item),
+                    None => return false,
+                },
+            }
+        }
+    }
+
+    /// Writes entries until this reign ends; false: nothing goes on.
+    async fn lead(&mut self, reign: Reign) -> bool {
+        tracing::info!(term = reign.term, "leading");
+        self.allotter = Allotter::new();
+        let first_us = reign.now_us();
+        let mut entry_us = first_us;
+        let mut more_due = true;
+        let mut needs_time = true;
+        loop {
+            if self.stop.is_cancelled() {
+                return true;
+            }
+            if self.leadership.has_changed().unwrap_or(true) {
+                let leadership = self.leadership.borrow_and_update().clone();
+                match Reign::of(&leadership) {
+                    Some(now) if now.term == reign.term => {}
+                    _ => {
+                        self.step_down(&leadership);
+                        return true;
+                    }
+                }
+            }
+            self.drain();
+            let now_us = reign.now_us();
+            let tick = if now_us < first_us.saturating_add(AT_FIRST_US) {
+                TICK_AT_FIRST_US
+            } else {
+                TICK_US
+            };
+            let tick_us = entry_us.saturating_add(tick);
+            let is_due = more_due
+                || !self.pool.is_empty()
+                || !self.commands.is_empty()
+                || self.allotter.is_due(now_us)
+                || (needs_time && tick_us <= now_us);
+            if is_due {
+                match self.round(&reign).await {
+                    Ok(applied) => {
+                        entry_us = now_us;
+                        more_due = applied.more_due;
+                        needs_time = applied.needs_time;
+                    }
+                    Err(RoundError { leader }) => {
+                        self.lose(leader).await;
+                        return true;
+                    }
+                }
+                continue;
+            }
+            let mut wake_us = self.allotter.next_wake_us().unwrap_or(u64::MAX);
+            if needs_time {
+                wake_us = wake_us.min(tick_us);
+            }
+            let pause = Duration::from_micros(wake_us.saturating_sub(now_us).min(3_600_000_000));
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return true,
+                changed = self.leadership.changed() => {
+                    if changed.is_err() {
+                        return false;
+                    }
+                    // Looked at above: `has_changed` no longer says so.
+                    let leadership = self.leadership.borrow().clone();
+                    if Reign::of(&leadership).is_none_or(|now| now.term != reign.term) {
+                        self.step_down(&leadership);
+                        return true;
+                    }
+                }
+                item = self.queue.recv() => match item {
+                    Some(item) => self.accept(item),
+                    None => return false,
+                },
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// An entry failed: waits until the replica says who leads now, so that
+    /// nothing is proposed under a term that may be over.
+    async fn lose(&mut self, leader: Option<Member>) {
+        let moved = Event::Moved(leader.as_ref().map_or_else(String::new, client_url));
+        self.turn_everybody_away(&moved, &SubmitError::NotLeader { leader });
+        // When the replica goes on leading the same term, nothing changes and this
+        // only pauses; otherwise the change ends it.
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => {}
+            _ = self.leadership.changed() => {}
+            () = tokio::time::sleep(Duration::from_millis(20)) => {}
+        }
+    }
+
+    fn step_down(&mut self, leadership: &Leadership) {
+        let leader = match leadership {
+            Leadership::Following { leader } => leader.clone(),
+            Leadership::Leading { .. } => None,
+        };
+        tracing::info!(
+            leader = leader.as_ref().map(|leader| leader.node_id),
+            "no longer leading"
+        );
+        let moved = Event::Moved(leader.as_ref().map_or_else(String::new, client_url));
+        self.turn_everybody_away(&moved, &SubmitError::NotLeader { leader });
+    }
+
+    fn drain(&mut self) {
+        while self.pool.weight() < POOL_WEIGHT_MAX && self.commands.len() < POOL_COMMANDS_MAX {
+            match self.queue.try_recv() {
+                Ok(item) => self.accept(item),
+                Err(_) => break,
+            }
+        }
+    }
+
+    fn accept(&mut self, item: Item) {
+        match item {
+            Item::Open {
+                stream,
+                link,
+                open,
+                opened,
+            } => self.pool.push(stream, Work::Open { link, open, opened }),
+            Item::Message {
+                stream,
+                message,
+                permit,
+            } => {
+                // What comes from a stream that was ended is void.
+                if self.streams.get(stream).is_some() {
+                    self.pool.push(stream, Work::Message { message, permit });
+                }
+            }
+            Item::Gone { stream } => {
+                self.pool.drop_stream(stream);
+                self.streams.remove(stream);
+                self.detach();
+            }
+            Item::Command(command) => self.commands.push_back(command),
+        }
+    }
+
+    fn detach(&mut self) {
+        for session in self.streams.take_detached() {
+            self.allotter.detach(session);
+        }
+    }
+
+    /// Ends every stream with a last word and answers every command that waits.
+    fn turn_everybody_away(&mut self, event: &Event, error: &SubmitError) {
+        self.streams.tell_all(event);
+        for (_, work) in self.pool.drain() {
+            if let Work::Open { link, .. } = work {
+                turn_away(&link, event.clone());
+            }
+        }
+        for command in self.commands.drain(..) {
+            // Nobody waits any more: nothing to say.
+            drop(command.reply.send(Err(error.clone())));
+        }
+        metrics::gauge!("leasehold_streams").set(0.0);
+    }
+}
+
+fn client_url(member: &Member) -> String {
+    member.client_url.clone()
+}

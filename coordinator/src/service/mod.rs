@@ -1,0 +1,94 @@
+//! The gRPC service that gateways talk to: one stream per holder. Knows nothing
+//! of the ledger's rules; it checks and translates messages, bounds what one
+//! stream may have under way, and hands everything to the sequencer.
+
+mod convert;
+mod key_ids;
+mod reader;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use futures::{Stream, StreamExt, stream::BoxStream};
+use leasehold_proto::v1::{
+    ClientMessage, CoordinatorMessage,
+    leasehold_server::{Leasehold, LeaseholdServer},
+};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::sequencer::item::{Item, Link, StreamId};
+
+/// The longest message from a client, in bytes.
+const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Streams that may be open at once on one node.
+const STREAMS_MAX: usize = 32_768;
+/// Messages that wait for a client to read them before its stream is dropped.
+const EVENTS_MAX: usize = 256;
+
+/// Serves `leasehold.v1.Leasehold`.
+#[derive(Clone)]
+pub struct Service {
+    queue: mpsc::Sender<Item>,
+    streams: Arc<Semaphore>,
+    next_stream: Arc<AtomicU64>,
+    stop: CancellationToken,
+}
+
+impl Service {
+    pub(crate) fn new(queue: mpsc::Sender<Item>, stop: CancellationToken) -> Self {
+        Self {
+            queue,
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            next_stream: Arc::new(AtomicU64::new(1)),
+            stop,
+        }
+    }
+
+    pub(crate) fn into_server(self) -> LeaseholdServer<Self> {
+        LeaseholdServer::new(self).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// Serves one stream: reads `messages` in a task, and gives what the holder is
+    /// told.
+    fn serve<S>(
+        &self,
+        messages: S,
+    ) -> Result<impl Stream<Item = Result<CoordinatorMessage, Status>> + Send + use<S>, Status>
+    where
+        S: Stream<Item = Result<ClientMessage, Status>> + Send + Unpin + 'static,
+    {
+        let place = Arc::clone(&self.streams)
+            .try_acquire_owned()
+            .map_err(|_| Status::resource_exhausted("this node has too many streams"))?;
+        // Only distinct, never compared with anything else: no ordering is needed.
+        let stream = StreamId(self.next_stream.fetch_add(1, Ordering::Relaxed));
+        let (events, told) = mpsc::channel(EVENTS_MAX);
+        let link = Link {
+            events,
+            end: self.stop.child_token(),
+        };
+        let reader = reader::Reader::new(stream, self.queue.clone(), link);
+        tokio::spawn(async move {
+            reader.run(messages).await;
+            drop(place);
+        });
+        Ok(ReceiverStream::new(told).map(|event| Ok(convert::event(event))))
+    }
+}
+
+#[tonic::async_trait]
+impl Leasehold for Service {
+    type SessionStream = BoxStream<'static, Result<CoordinatorMessage, Status>>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<ClientMessage>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        Ok(Response::new(self.serve(request.into_inner())?.boxed()))
+    }
+}

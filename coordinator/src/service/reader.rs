@@ -1,0 +1,161 @@
+//! The reading half of one stream. Knows the order in which messages may come;
+//! what becomes of them is the sequencer's.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{Stream, StreamExt};
+use leasehold_proto::v1::{ClientMessage, client_message::Kind};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::{
+    convert::{self, BadMessage},
+    key_ids::KeyIds,
+};
+use crate::sequencer::{
+    event::{Event, StreamCode, StreamRefusal},
+    item::{Item, Link, Message, StreamId},
+};
+
+/// How long a stream may take to say its first word.
+const OPEN_WITHIN: Duration = Duration::from_secs(10);
+/// Messages of one stream that may be under way; more are not read.
+const MESSAGES_UNDER_WAY_MAX: usize = 32;
+
+/// Reads one stream until either side ends it.
+pub(super) struct Reader {
+    stream: StreamId,
+    queue: mpsc::Sender<Item>,
+    events: mpsc::Sender<Event>,
+    end: CancellationToken,
+    link: Option<Link>,
+}
+
+impl Reader {
+    pub(super) fn new(stream: StreamId, queue: mpsc::Sender<Item>, link: Link) -> Self {
+        Self {
+            stream,
+            queue,
+            events: link.events.clone(),
+            end: link.end.clone(),
+            link: Some(link),
+        }
+    }
+
+    pub(super) async fn run<S>(mut self, mut messages: S)
+    where
+        S: Stream<Item = Result<ClientMessage, Status>> + Send + Unpin,
+    {
+        let end = self.end.clone();
+        let events = self.events.clone();
+        let told = tokio::select! {
+            biased;
+            // The sequencer ended it, the process stops, or the client is gone:
+            // nothing is left to say.
+            () = end.cancelled() => Ok(()),
+            () = events.closed() => Ok(()),
+            told = self.read(&mut messages) => told,
+        };
+        if let Err(BadMessage(detail)) = told {
+            let refusal = Event::Refused(StreamRefusal {
+                code: StreamCode::BadMessage,
+                detail,
+            });
+            // A full buffer only loses the reason: the stream ends all the same.
+            drop(self.events.try_send(refusal));
+        }
+        self.end.cancel();
+        // When the sequencer is gone there is nobody to tell.
+        drop(
+            self.queue
+                .send(Item::Gone {
+                    stream: self.stream,
+                })
+                .await,
+        );
+    }
+
+    /// Reads until the client ends the stream, or says something that makes no
+    /// sense.
+    async fn read<S>(&mut self, messages: &mut S) -> Result<(), BadMessage>
+    where
+        S: Stream<Item = Result<ClientMessage, Status>> + Send + Unpin,
+    {
+        let first = match tokio::time::timeout(OPEN_WITHIN, messages.next()).await {
+            Ok(first) => first,
+            Err(_) => return Err(BadMessage("the first message did not come".to_owned())),
+        };
+        let Some(first) = first.transpose().map_err(unreadable)? else {
+            return Ok(());
+        };
+        let Some(Kind::Open(open)) = first.kind else {
+            return Err(BadMessage("the first message must be open".to_owned()));
+        };
+        // Nothing is authenticated yet: everybody is the same, empty identity.
+        let identity = String::new();
+        let open = convert::open(open, identity.clone())?;
+        let Some(link) = self.link.take() else {
+            return Ok(());
+        };
+        let (opened, accepted) = oneshot::channel();
+        let item = Item::Open {
+            stream: self.stream,
+            link,
+            open,
+            opened,
+        };
+        if self.queue.send(item).await.is_err() {
+            return Ok(());
+        }
+        let Ok(accepted) = accepted.await else {
+            // Refused or moved: it was told so.
+            return Ok(());
+        };
+
+        let mut key_ids = KeyIds::new(accepted.keys_max);
+        let under_way = Arc::new(Semaphore::new(MESSAGES_UNDER_WAY_MAX));
+        loop {
+            let Ok(permit) = Arc::clone(&under_way).acquire_owned().await else {
+                return Ok(());
+            };
+            let Some(message) = messages.next().await.transpose().map_err(unreadable)? else {
+                return Ok(());
+            };
+            let message = match message.kind {
+                Some(Kind::Sync(sync)) => Message::Sync(convert::sync(sync, &mut key_ids)?),
+                Some(Kind::Close(close)) => Message::Sync(convert::close(close, &mut key_ids)?),
+                Some(Kind::Settle(settle)) => {
+                    let (session, leases) = convert::settle(settle)?;
+                    Message::Settle {
+                        session,
+                        identity: identity.clone(),
+                        leases,
+                    }
+                }
+                Some(Kind::Open(_)) => {
+                    return Err(BadMessage("open must be the first message only".to_owned()));
+                }
+                None => {
+                    return Err(BadMessage(
+                        "kind must be one of sync, settle, close".to_owned(),
+                    ));
+                }
+            };
+            let item = Item::Message {
+                stream: self.stream,
+                message,
+                permit,
+            };
+            if self.queue.send(item).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A transport that fails has nobody left to tell, but a message that is too long
+/// or cannot be decoded is the client's to know of.
+fn unreadable(status: Status) -> BadMessage {
+    BadMessage(status.message().to_owned())
+}
