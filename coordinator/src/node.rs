@@ -265,7 +265,10 @@ impl Node {
             tracing::warn!("the sequencer did not end in time; stopping all the same");
             self.ended.cancel();
         }
-        if timeout(GOODBYE_WAIT, self.replica.shutdown()).await.is_err() {
+        if timeout(GOODBYE_WAIT, self.replica.shutdown())
+            .await
+            .is_err()
+        {
             tracing::warn!("the replica did not stop in time");
         }
     }
@@ -287,9 +290,8 @@ impl Node {
                 Ok(()) => {
                     // Returns when this node follows somebody it knows, so that its
                     // streams can be told whom to go to.
-                    let known = leadership.wait_for(|now| {
-                        matches!(now, Leadership::Following { leader: Some(_) })
-                    });
+                    let known = leadership
+                        .wait_for(|now| matches!(now, Leadership::Following { leader: Some(_) }));
                     drop(timeout(HAND_OVER_WAIT / 2, known).await);
                     return;
                 }

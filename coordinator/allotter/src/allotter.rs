@@ -169,10 +169,7 @@ impl Allotter {
                 wait_us => now_us.saturating_add(wait_us),
             };
         }
-        holder.unspent = level
-            .left
-            .saturating_add(level.held)
-            .saturating_add(unseen);
+        holder.unspent = level.left.saturating_add(level.held).saturating_add(unseen);
         holder.peak = level.peak;
         holder.demand_milli = level.demand_milli;
         holder.heard_us = now_us;
@@ -187,7 +184,8 @@ impl Allotter {
             self.holders += 1;
         }
         if !known {
-            self.sweep.push_back((now_us.saturating_add(NOTES_US), key.clone()));
+            self.sweep
+                .push_back((now_us.saturating_add(NOTES_US), key.clone()));
         }
         self.list(key);
     }
@@ -248,8 +246,8 @@ impl Allotter {
             let attached = &self.attached;
             let holders = &mut self.holders;
             book.retain(|session, holder| {
-                let kept = attached.get(&session) == Some(&holder.attachment)
-                    || holder.attachment == 0;
+                let kept =
+                    attached.get(&session) == Some(&holder.attachment) || holder.attachment == 0;
                 if !kept {
                     *holders = holders.saturating_sub(1);
                 }
@@ -305,7 +303,10 @@ impl Allotter {
             holder.given(outcome.units, self.places);
             match outcome.refusal {
                 // Not enough was free after all: looked at below.
-                None | Some(Refusal { code: Code::Limit, .. }) => {}
+                None
+                | Some(Refusal {
+                    code: Code::Limit, ..
+                }) => {}
                 Some(refusal) => {
                     holder.stop_wanting();
                     conclusion
@@ -339,7 +340,10 @@ impl Allotter {
             return;
         };
         for holder in book.holders.values_mut() {
-            if holder.recalled_until_us.is_some_and(|until| until <= now_us) {
+            if holder
+                .recalled_until_us
+                .is_some_and(|until| until <= now_us)
+            {
                 holder.recalled_until_us = None;
             }
         }
@@ -462,7 +466,11 @@ impl Scarce<'_> {
             return None;
         }
         let waits = book.holders.values().any(|holder| holder.waiting > 0);
-        let soonest = if waits { WAKE_WAITING_US } else { WAKE_WANTING_US };
+        let soonest = if waits {
+            WAKE_WAITING_US
+        } else {
+            WAKE_WANTING_US
+        };
         let frees = self.next_free_us.unwrap_or(LOOK_AGAIN_US).max(soonest);
         let wake = self.now_us.saturating_add(frees);
         let recalled = book.recall_end_us().unwrap_or(u64::MAX);
@@ -493,9 +501,7 @@ impl Scarce<'_> {
                 .min()
         });
         match deadline {
-            Some(deadline) => deadline
-                .saturating_sub(self.now_us)
-                .clamp(1, LOOK_AGAIN_US),
+            Some(deadline) => deadline.saturating_sub(self.now_us).clamp(1, LOOK_AGAIN_US),
             None => LOOK_AGAIN_US,
         }
     }

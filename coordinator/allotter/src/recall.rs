@@ -42,8 +42,8 @@ pub(crate) fn timescale_us(policy: &Policy) -> u64 {
             refill,
             refill_period_us,
         } => {
-            let fill = u128::from(capacity) * u128::from(refill_period_us)
-                / u128::from(refill.max(1));
+            let fill =
+                u128::from(capacity) * u128::from(refill_period_us) / u128::from(refill.max(1));
             u64::try_from(fill).unwrap_or(u64::MAX)
         }
     };
@@ -120,7 +120,11 @@ pub(crate) fn choose(
         });
     }
     for recall in &recalls {
-        let mut holder = book.holders.get(&recall.session).cloned().unwrap_or_default();
+        let mut holder = book
+            .holders
+            .get(&recall.session)
+            .cloned()
+            .unwrap_or_default();
         if holder.heard_us == 0 {
             holder.unspent = recall
                 .granted_total
@@ -168,10 +172,19 @@ mod tests {
     }
 
     fn asked(book: &mut Book, leases: &[LeaseView], needed: u64) -> Vec<(u128, u64)> {
-        choose(book, &key(), leases, |_| true, needed, 60_000_000, 100_000_000, 100_250_000)
-            .into_iter()
-            .map(|recall| (recall.session.0, recall.returned_total_target))
-            .collect()
+        choose(
+            book,
+            &key(),
+            leases,
+            |_| true,
+            needed,
+            60_000_000,
+            100_000_000,
+            100_250_000,
+        )
+        .into_iter()
+        .map(|recall| (recall.session.0, recall.returned_total_target))
+        .collect()
     }
 
     #[test]

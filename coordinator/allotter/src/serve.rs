@@ -82,7 +82,9 @@ pub(crate) fn divide(book: &Book, supply: Supply) -> Vec<Share> {
     }
     wanting.sort_by(|(_, a, _), (_, b, _)| need_of(b).total_cmp_ratio(&need_of(a)));
     let everything = u128::from(supply.free) + u128::from(supply.outstanding);
-    let holders = u128::try_from(book.holders.len()).unwrap_or(u128::MAX).max(1);
+    let holders = u128::try_from(book.holders.len())
+        .unwrap_or(u128::MAX)
+        .max(1);
     for (session, holder, place) in wanting {
         let given = place.map_or(0, |place| shares[place].units);
         let share = match book.peaks {
@@ -242,21 +244,34 @@ mod tests {
     }
 
     fn any_holder() -> impl Strategy<Value = Holder> {
-        (0..200_u64, 0..200_u64, 0..20_u64, 0..50_u64, 0..100_u64, 0..100_u64, 0..100_u64).prop_map(
-            |(want, waiting, head, since, unspent, peak, demand_milli)| {
-                let waiting = waiting.min(want);
-                Holder {
-                    want,
-                    waiting,
-                    head: if waiting == 0 { 0 } else { head.clamp(1, waiting) },
-                    since,
-                    unspent,
-                    peak,
-                    demand_milli,
-                    ..Holder::default()
-                }
-            },
+        (
+            0..200_u64,
+            0..200_u64,
+            0..20_u64,
+            0..50_u64,
+            0..100_u64,
+            0..100_u64,
+            0..100_u64,
         )
+            .prop_map(
+                |(want, waiting, head, since, unspent, peak, demand_milli)| {
+                    let waiting = waiting.min(want);
+                    Holder {
+                        want,
+                        waiting,
+                        head: if waiting == 0 {
+                            0
+                        } else {
+                            head.clamp(1, waiting)
+                        },
+                        since,
+                        unspent,
+                        peak,
+                        demand_milli,
+                        ..Holder::default()
+                    }
+                },
+            )
     }
 
     proptest! {

@@ -91,7 +91,11 @@ impl Pool {
     pub(crate) fn take(&mut self, weight_max: usize) -> Vec<(StreamId, Work)> {
         let mut taken = Vec::new();
         let mut room = weight_max;
-        let kept = if self.bulk.is_empty() { 0 } else { weight_max / 4 };
+        let kept = if self.bulk.is_empty() {
+            0
+        } else {
+            weight_max / 4
+        };
         let mut urgent = mem::take(&mut self.urgent);
         let mut bulk = mem::take(&mut self.bulk);
         room -= kept;

@@ -10,9 +10,7 @@ use leasehold_key::Key;
 use leasehold_ledger::{
     Ledger,
     entry::{Command, Entry, SessionId, Sync},
-    outcome::{
-        Applied, Availability, Code, CommandOutcome, CommandRefusal, Refusal, SyncOutcome,
-    },
+    outcome::{Applied, Availability, Code, CommandOutcome, CommandRefusal, Refusal, SyncOutcome},
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -142,12 +140,9 @@ impl<L: Log> Sequencer<L> {
             self.allotter.touch(key);
         }
         let (deliveries, needs_time) = log.with_ledger(|ledger| {
-            let conclusion = self.allotter.conclude(
-                ledger,
-                applied.now_us,
-                &grants,
-                &applied.grants,
-            );
+            let conclusion =
+                self.allotter
+                    .conclude(ledger, applied.now_us, &grants, &applied.grants);
             let pushes = Pushes::new(&conclusion, &grants, &applied);
             let deliveries = self.deliveries(ledger, &applied, slots, pushes, conclusion.recalls);
             (deliveries, ledger.needs_time())
@@ -496,7 +491,10 @@ impl<L: Log> Sequencer<L> {
                 continue;
             }
             let misbehaved = reported.report.is_some_and(|report| {
-                outcome.refused.iter().any(|(refused, _)| *refused == report)
+                outcome
+                    .refused
+                    .iter()
+                    .any(|(refused, _)| *refused == report)
             });
             let refusal = if misbehaved {
                 Some(Refusal {

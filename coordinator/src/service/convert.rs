@@ -124,7 +124,10 @@ fn key_report(report: v1::KeyReport, key_ids: &mut KeyIds) -> Result<KeyReport, 
                     format!("key_id ({}) stands for {key} already", report.key_id)
                 }
                 KeyIdError::TooMany(max) => {
-                    format!("key_id ({}): a stream has at most {max} keys", report.key_id)
+                    format!(
+                        "key_id ({}): a stream has at most {max} keys",
+                        report.key_id
+                    )
                 }
             })
         })?;
@@ -223,9 +226,12 @@ fn key(text: &str) -> Result<Key, BadMessage> {
 }
 
 fn session_id(field: &str, bytes: &[u8]) -> Result<SessionId, BadMessage> {
-    let bytes: [u8; 16] = bytes
-        .try_into()
-        .map_err(|_| BadMessage(format!("{field} ({} bytes) must have 16 bytes", bytes.len())))?;
+    let bytes: [u8; 16] = bytes.try_into().map_err(|_| {
+        BadMessage(format!(
+            "{field} ({} bytes) must have 16 bytes",
+            bytes.len()
+        ))
+    })?;
     Ok(SessionId(u128::from_be_bytes(bytes)))
 }
 

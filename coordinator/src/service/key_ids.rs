@@ -5,8 +5,6 @@ use std::collections::{HashMap, VecDeque};
 
 use leasehold_key::Key;
 
-
-
 struct Named {
     key: Key,
     /// The last report said that nothing is left of it and nothing wanted.
