@@ -255,10 +255,8 @@ impl Node {
     /// Hands leadership over if another voter can take it, tells every stream,
     /// and stops. Takes less than 10 seconds.
     pub async fn shutdown(&self) {
-        if self.leader().is_self {
-            if timeout(HAND_OVER_WAIT, self.hand_over()).await.is_err() {
-                tracing::warn!("no other node took the leadership in time; stopping all the same");
-            }
+        if self.leader().is_self && timeout(HAND_OVER_WAIT, self.hand_over()).await.is_err() {
+            tracing::warn!("no other node took the leadership in time; stopping all the same");
         }
         self.stop.cancel();
         if timeout(GOODBYE_WAIT, self.ended.cancelled()).await.is_err() {

@@ -17,7 +17,7 @@ use leasehold_ledger::{
 use crate::{
     book::Book,
     level::Level,
-    recall::{self, ROUNDS_MAX, Recall, limit_of, timescale_us},
+    recall::{self, ROUNDS_MAX, Recall, Terms, limit_of, timescale_us},
     serve::{Supply, divide},
 };
 
@@ -565,10 +565,12 @@ fn answer_waiting(
                 scarce.key,
                 &leases,
                 |session| attached.contains_key(&session),
-                needed.saturating_sub(scarce.free).max(1),
-                timescale,
-                now_us,
-                scarce.recall_until_us(),
+                Terms {
+                    needed: needed.saturating_sub(scarce.free).max(1),
+                    timescale_us: timescale,
+                    now_us,
+                    until_us: scarce.recall_until_us(),
+                },
             );
             if recalls.is_empty() {
                 // Looking costs as much as there are holders: a flood of requests

@@ -58,6 +58,15 @@ pub(crate) const fn limit_of(policy: &Policy) -> u64 {
     }
 }
 
+/// What a recall is to bring, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) needed: u64,
+    pub(crate) timescale_us: u64,
+    pub(crate) now_us: u64,
+    pub(crate) until_us: u64,
+}
+
 /// Asks half of what the holders that are idle longest have, at most four of
 /// them, until `needed` units can be expected, and notes whom it asked. Only
 /// units that would go on idling for a sixtieth of the timescale are asked for.
@@ -66,11 +75,14 @@ pub(crate) fn choose(
     key: &Key,
     leases: &[LeaseView],
     attached: impl Fn(SessionId) -> bool,
-    needed: u64,
-    timescale_us: u64,
-    now_us: u64,
-    until_us: u64,
+    terms: Terms,
 ) -> Vec<Recall> {
+    let Terms {
+        needed,
+        timescale_us,
+        now_us,
+        until_us,
+    } = terms;
     let mut idle: Vec<(u64, &LeaseView, u64)> = Vec::new();
     for lease in leases {
         if !lease.current || !attached(lease.session) {
@@ -172,19 +184,16 @@ mod tests {
     }
 
     fn asked(book: &mut Book, leases: &[LeaseView], needed: u64) -> Vec<(u128, u64)> {
-        choose(
-            book,
-            &key(),
-            leases,
-            |_| true,
+        let terms = Terms {
             needed,
-            60_000_000,
-            100_000_000,
-            100_250_000,
-        )
-        .into_iter()
-        .map(|recall| (recall.session.0, recall.returned_total_target))
-        .collect()
+            timescale_us: 60_000_000,
+            now_us: 100_000_000,
+            until_us: 100_250_000,
+        };
+        choose(book, &key(), leases, |_| true, terms)
+            .into_iter()
+            .map(|recall| (recall.session.0, recall.returned_total_target))
+            .collect()
     }
 
     #[test]

@@ -5,9 +5,11 @@
 //! Stop and wait: the next entry is built when the last one was applied, so the
 //! lease policy always sees a complete ledger, and an entry grows with the load.
 
+mod deliver;
 pub(crate) mod event;
 pub(crate) mod item;
 mod log;
+mod plan;
 mod pool;
 mod round;
 mod streams;

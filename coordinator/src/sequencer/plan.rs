@@ -1,0 +1,315 @@
+//! What goes into one entry, and who waits for which part of it. Knows the state
+//! before the entry; nothing of what becomes of it.
+
+use leasehold_key::Key;
+use leasehold_ledger::{
+    Ledger,
+    entry::{Command, Entry, SessionId, Sync},
+    outcome::CommandOutcome,
+};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::{
+    Log, Sequencer, SubmitError,
+    event::{Event, StreamCode, StreamRefusal},
+    item::{Accepted, CommandItem, KeyReport, Link, Message, Open, StreamId, SyncMessage},
+    pool::Work,
+    streams::{KeySlot, Streams, turn_away},
+};
+
+/// Somebody who waits for the outcome of a part of the entry.
+pub(super) enum Slot {
+    Open {
+        stream: StreamId,
+        link: Link,
+        instance: [u8; 16],
+        opened: oneshot::Sender<Accepted>,
+        session: SessionId,
+        command: usize,
+    },
+    Resume {
+        stream: StreamId,
+        link: Link,
+        instance: [u8; 16],
+        opened: oneshot::Sender<Accepted>,
+        session: SessionId,
+        sync: usize,
+        seq: u64,
+    },
+    Sync {
+        stream: StreamId,
+        session: SessionId,
+        sync: usize,
+        seq: u64,
+        close: bool,
+        told: Vec<Told>,
+        _permit: OwnedSemaphorePermit,
+    },
+    Settle {
+        stream: StreamId,
+        session: SessionId,
+        command: usize,
+        _permit: OwnedSemaphorePermit,
+    },
+    Command {
+        reply: oneshot::Sender<Result<CommandOutcome, SubmitError>>,
+        command: usize,
+    },
+}
+
+/// A key that a sync reported.
+pub(super) struct Told {
+    pub(super) key: Key,
+    pub(super) key_id: u32,
+    /// Its position among the entry's reports of this sync.
+    pub(super) report: Option<usize>,
+    /// The client has nothing of it any more and wants nothing.
+    pub(super) done: bool,
+}
+
+/// An entry under construction and who waits for it.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub(super) entry: Entry,
+    pub(super) slots: Vec<Slot>,
+    pub(super) reports: usize,
+    /// Rules may change, or units come back otherwise than by reports.
+    pub(super) rules_change: bool,
+    pub(super) touched: Vec<Key>,
+}
+
+impl<L: Log> Sequencer<L> {
+    /// Puts everything that was taken into an entry. `ledger` is the state before
+    /// it.
+    pub(super) fn plan(
+        &mut self,
+        ledger: &Ledger,
+        now_us: u64,
+        taken: Vec<(StreamId, Work)>,
+        commands: Vec<CommandItem>,
+    ) -> Plan {
+        let mut plan = Plan::default();
+        plan.entry.now_us = now_us;
+        for (stream, work) in taken {
+            match work {
+                Work::Open { link, open, opened } => {
+                    plan_open(&mut plan, &self.streams, ledger, stream, link, open, opened);
+                }
+                Work::Message {
+                    message: Message::Sync(sync),
+                    permit,
+                } => self.plan_sync(&mut plan, ledger, now_us, stream, sync, permit),
+                Work::Message {
+                    message:
+                        Message::Settle {
+                            session,
+                            identity,
+                            leases,
+                        },
+                    permit,
+                } => {
+                    plan.touched
+                        .extend(leases.iter().map(|lease| lease.key.clone()));
+                    plan.slots.push(Slot::Settle {
+                        stream,
+                        session,
+                        command: plan.entry.commands.len(),
+                        _permit: permit,
+                    });
+                    plan.entry.commands.push(Command::Settle {
+                        session,
+                        identity,
+                        leases,
+                    });
+                }
+            }
+        }
+        for CommandItem { command, reply } in commands {
+            plan.rules_change |= changes_rules(&command);
+            plan.slots.push(Slot::Command {
+                reply,
+                command: plan.entry.commands.len(),
+            });
+            plan.entry.commands.push(command);
+        }
+        plan.entry.grants = self.allotter.propose(ledger, now_us);
+        plan
+    }
+
+    fn plan_sync(
+        &mut self,
+        plan: &mut Plan,
+        ledger: &Ledger,
+        now_us: u64,
+        stream: StreamId,
+        message: SyncMessage,
+        permit: OwnedSemaphorePermit,
+    ) {
+        let Some(entry) = self.streams.get_mut(stream) else {
+            return;
+        };
+        let session = entry.session;
+        let mut told = Vec::with_capacity(message.reports.len());
+        let mut reports = Vec::with_capacity(message.reports.len());
+        for report in message.reports {
+            let KeyReport {
+                key_id,
+                key,
+                report,
+                mut level,
+                refused,
+                degraded,
+            } = report;
+            if refused > 0 {
+                metrics::counter!("leasehold_refused_locally_total").increment(refused);
+            }
+            if degraded > 0 {
+                metrics::counter!("leasehold_degraded_total").increment(degraded);
+            }
+            // A close hands everything back, and wants nothing.
+            if message.close {
+                level.last = true;
+                level.want = 0;
+                level.waiting = 0;
+            }
+            self.allotter.hear(ledger, now_us, session, &key, &level);
+            entry
+                .keys
+                .entry(key.clone())
+                .and_modify(|slot| slot.key_id = key_id)
+                .or_insert(KeySlot {
+                    key_id,
+                    policy: None,
+                });
+            let position = report.is_some().then_some(reports.len());
+            reports.extend(report);
+            told.push(Told {
+                key,
+                key_id,
+                report: position,
+                done: level.last && level.want == 0,
+            });
+        }
+        plan.reports += told.len();
+        plan.slots.push(Slot::Sync {
+            stream,
+            session,
+            sync: plan.entry.syncs.len(),
+            seq: message.seq,
+            close: message.close,
+            told,
+            _permit: permit,
+        });
+        plan.entry.syncs.push(Sync {
+            session,
+            seq: message.seq,
+            renew: !message.close,
+            close: message.close,
+            reports,
+        });
+    }
+}
+
+fn plan_open(
+    plan: &mut Plan,
+    streams: &Streams,
+    ledger: &Ledger,
+    stream: StreamId,
+    link: Link,
+    open: Open,
+    opened: oneshot::Sender<Accepted>,
+) {
+    let Open {
+        holder,
+        identity,
+        instance,
+        resume,
+    } = open;
+    let Some(session) = resume else {
+        let Some(session) = draw_session() else {
+            // No entropy, no session: the client tries again later.
+            turn_away(&link, Event::Moved(String::new()));
+            return;
+        };
+        plan.slots.push(Slot::Open {
+            stream,
+            link,
+            instance,
+            opened,
+            session,
+            command: plan.entry.commands.len(),
+        });
+        plan.entry.commands.push(Command::Open {
+            session,
+            holder,
+            identity,
+        });
+        return;
+    };
+    let refusal = match ledger.session(session) {
+        None => Some((StreamCode::SessionExpired, "no such session")),
+        Some(view) if view.identity != identity => Some((
+            StreamCode::IdentityMismatch,
+            "another identity opened this session",
+        )),
+        Some(view) if view.ended => Some((StreamCode::SessionExpired, "the session was ended")),
+        Some(_) if streams.is_another_process(session, &instance) => Some((
+            StreamCode::Superseded,
+            "another process speaks for this session",
+        )),
+        Some(view) => {
+            // The number that renews: the latest that was applied, or that is in
+            // this very entry before it.
+            let seq = plan
+                .entry
+                .syncs
+                .iter()
+                .filter(|sync| sync.session == session)
+                .map(|sync| sync.seq)
+                .fold(view.seq, u64::max);
+            plan.slots.push(Slot::Resume {
+                stream,
+                link,
+                instance,
+                opened,
+                session,
+                sync: plan.entry.syncs.len(),
+                seq,
+            });
+            plan.entry.syncs.push(Sync {
+                session,
+                seq,
+                renew: true,
+                close: false,
+                reports: Vec::new(),
+            });
+            return;
+        }
+    };
+    if let Some((code, detail)) = refusal {
+        turn_away(
+            &link,
+            Event::Refused(StreamRefusal {
+                code,
+                detail: detail.to_owned(),
+            }),
+        );
+    }
+}
+
+fn draw_session() -> Option<SessionId> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).ok()?;
+    Some(SessionId(u128::from_be_bytes(bytes)))
+}
+
+const fn changes_rules(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::PutPolicy { .. }
+            | Command::DeletePolicy { .. }
+            | Command::PutBudget { .. }
+            | Command::DeleteBudget { .. }
+            | Command::PutSettings(_)
+    )
+}
