@@ -1,3 +1,7 @@
 //! The `leasehold` binary.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    leasehold_coordinator::cli::main()
+}

@@ -1,1 +1,438 @@
-//! Under construction.
+//! From a configuration to a running node, and its end. Knows nothing of what
+//! the node decides; only where it listens, what it prints and how it exits.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use axum::{Router, extract::Request, response::IntoResponse, serve::ListenerExt};
+use serde::Serialize;
+use thiserror::Error;
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+use tower::ServiceExt;
+
+use crate::{
+    admin::{self, metrics::Metrics},
+    config::{Config, LogFormat},
+    node::{Node, NodeConfig},
+    raft::{InitialMember, ReplicaConfig, StartError},
+};
+
+/// All of a stop takes no longer.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+/// Of which connections may use so much once the node itself has stopped.
+const DRAIN_WITHIN: Duration = Duration::from_secs(1);
+
+/// Why a node did not start, or why it stopped by itself.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// An address is taken.
+    #[error(
+        "{name} {addr} is in use by another process: stop it, or choose another address with --{flag}"
+    )]
+    PortInUse {
+        /// Which of the node's addresses.
+        name: &'static str,
+        /// The address.
+        addr: SocketAddr,
+        /// The flag that changes it.
+        flag: &'static str,
+    },
+    /// An address cannot be listened on.
+    #[error("cannot listen on {name} {addr}: {source}")]
+    Listen {
+        /// Which of the node's addresses.
+        name: &'static str,
+        /// The address.
+        addr: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The replica did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The data folder cannot be written.
+    #[error("cannot write {path}: {source}", path = path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The replica stopped by itself.
+    #[error("{0}; start this node again, it goes on from what is on disk")]
+    Fatal(String),
+}
+
+impl ServeError {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::PortInUse { .. } => "port_in_use",
+            Self::Listen { .. } => "cannot_listen",
+            Self::Start(error) => error.code(),
+            Self::Unwritable { .. } => "cannot_write",
+            Self::Fatal(_) => "fatal",
+        }
+    }
+
+    /// The process's exit code: 1 for everything that a restart may cure.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self.code() {
+            "invalid_config" => 2,
+            "port_in_use" | "cannot_listen" => 3,
+            "damaged_store" => 4,
+            "disk_lost" => 5,
+            "store_locked" => 6,
+            "unknown_format" => 7,
+            _ => 1,
+        }
+    }
+}
+
+/// A node that serves.
+pub struct Running {
+    node: Node,
+    client_addr: SocketAddr,
+    admin_addr: Option<SocketAddr>,
+    stop: watch::Sender<bool>,
+    servers: Vec<JoinHandle<io::Result<()>>>,
+}
+
+/// What `addresses.json` in the data folder says.
+#[derive(Serialize)]
+struct Addresses {
+    client: SocketAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admin: Option<SocketAddr>,
+    peer: SocketAddr,
+    node_id: u64,
+    pid: u32,
+}
+
+impl Running {
+    /// Where gateways connect.
+    #[must_use]
+    pub fn client_addr(&self) -> SocketAddr {
+        self.client_addr
+    }
+
+    /// Where the HTTP API is.
+    #[must_use]
+    pub fn admin_addr(&self) -> SocketAddr {
+        self.admin_addr.unwrap_or(self.client_addr)
+    }
+
+    /// The node itself.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Hands leadership over if possible, stops the node, closes connections;
+    /// takes at most 10 s.
+    pub async fn shutdown(self) {
+        let orderly = async {
+            self.node.shutdown().await;
+            self.stop.send_replace(true);
+            for server in self.servers {
+                let abort = server.abort_handle();
+                if timeout(DRAIN_WITHIN, server).await.is_err() {
+                    abort.abort();
+                }
+            }
+        };
+        if timeout(STOP_WITHIN, orderly).await.is_err() {
+            tracing::warn!("the node did not stop within 10 s: leaving it");
+        }
+    }
+}
+
+/// Starts a node and serves; returns once it accepts requests.
+///
+/// # Errors
+/// See [`ServeError`]; nothing is left running.
+pub async fn start(config: Config) -> Result<Running, ServeError> {
+    let client = listen("client address", "listen", config.listen).await?;
+    let admin = match config.admin_listen {
+        Some(addr) => Some(listen("admin address", "admin-listen", addr).await?),
+        None => None,
+    };
+    let bound = |listener: &TcpListener, addr| listener.local_addr().unwrap_or(addr);
+    let client_addr = bound(&client, config.listen);
+    let admin_addr = admin
+        .as_ref()
+        .zip(config.admin_listen)
+        .map(|(listener, addr)| bound(listener, addr));
+
+    let client_url = config
+        .advertise
+        .clone()
+        .unwrap_or_else(|| format!("http://{client_addr}"));
+    let metrics = Metrics::install();
+    let (stop, stopped) = watch::channel(false);
+    // Listening before the node takes part, so that probes and impatient clients
+    // hear "starting" instead of silence.
+    let (ready, client_routes) = watch::channel(None);
+    let (admin_ready, admin_routes) = watch::channel(None);
+    let mut servers = vec![tokio::spawn(accept(client, client_routes, stopped.clone()))];
+    if let Some(listener) = admin {
+        servers.push(tokio::spawn(accept(
+            listener,
+            admin_routes,
+            stopped.clone(),
+        )));
+    }
+    let node = match Node::start(node_config(&config, client_url)).await {
+        Ok(node) => node,
+        Err(error) => {
+            for server in servers {
+                server.abort();
+            }
+            return Err(error.into());
+        }
+    };
+    let api = admin::router(node.clone(), metrics.clone());
+    let gateways = tonic::service::Routes::new(node.grpc_service())
+        .prepare()
+        .into_axum_router()
+        .reset_fallback();
+    if admin_addr.is_some() {
+        admin_ready.send_replace(Some(api));
+        ready.send_replace(Some(
+            gateways.merge(admin::probes(node.clone(), metrics.clone())),
+        ));
+    } else {
+        ready.send_replace(Some(gateways.merge(api)));
+    }
+    tokio::spawn(keep_metrics(metrics, stopped));
+    let running = Running {
+        client_addr,
+        admin_addr,
+        stop,
+        servers,
+        node,
+    };
+    let addresses = Addresses {
+        client: client_addr,
+        admin: admin_addr,
+        peer: running.node.peer_addr(),
+        node_id: config.node_id,
+        pid: std::process::id(),
+    };
+    write_addresses(&config.data_dir, &addresses)?;
+    Ok(running)
+}
+
+fn node_config(config: &Config, client_url: String) -> NodeConfig {
+    let members = config.initial_members.iter();
+    NodeConfig {
+        replica: ReplicaConfig {
+            peer_listen: config.peer_listen,
+            peer_advertise: config.peer_advertise.clone(),
+            client_url,
+            initial_members: members
+                .map(|member| InitialMember {
+                    node_id: member.node_id,
+                    peer_addr: member.peer.clone(),
+                })
+                .collect(),
+            heartbeat: config.raft.heartbeat,
+            election_min: config.raft.election_timeout_min,
+            election_max: config.raft.election_timeout_max,
+            ..ReplicaConfig::new(config.node_id, config.data_dir.clone())
+        },
+        initial_settings: config.cluster.clone(),
+    }
+}
+
+async fn listen(
+    name: &'static str,
+    flag: &'static str,
+    addr: SocketAddr,
+) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(addr).await.map_err(|source| {
+        if source.kind() == io::ErrorKind::AddrInUse {
+            ServeError::PortInUse { name, addr, flag }
+        } else {
+            ServeError::Listen { name, addr, source }
+        }
+    })
+}
+
+/// Serves HTTP/1.1 and HTTP/2 without TLS on one listener.
+async fn accept(
+    listener: TcpListener,
+    routes: watch::Receiver<Option<Router>>,
+    mut stopped: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let listener = listener.tap_io(|stream| {
+        // Asks are small and somebody waits for each; failing to say so costs
+        // some milliseconds, nothing else.
+        let _ = stream.set_nodelay(true);
+    });
+    let app = Router::new().fallback(move |request: Request| {
+        let routes = routes.borrow().clone();
+        async move {
+            match routes {
+                Some(router) => router.oneshot(request).await.into_response(),
+                None => admin::starting(request.uri().path()),
+            }
+        }
+    });
+    axum::serve(listener, app)
+        .with_graceful_shutdown(async move {
+            // An error means that the node is gone, which is also a reason to stop.
+            let _ = stopped.wait_for(|stop| *stop).await;
+        })
+        .await
+}
+
+async fn keep_metrics(metrics: Metrics, mut stopped: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            _ = stopped.wait_for(|stop| *stop) => return,
+            () = sleep(Duration::from_secs(5)) => metrics.upkeep(),
+        }
+    }
+}
+
+fn write_addresses(data_dir: &Path, addresses: &Addresses) -> Result<(), ServeError> {
+    let path = data_dir.join("addresses.json");
+    let temp = data_dir.join("addresses.json.tmp");
+    let write = || {
+        std::fs::write(&temp, serde_json::to_vec(addresses)?)?;
+        std::fs::rename(&temp, &path)
+    };
+    write().map_err(|source| ServeError::Unwritable {
+        path: path.clone(),
+        source,
+    })
+}
+
+/// Logs to stderr: for people, or one JSON object a line.
+///
+/// # Errors
+/// When `log` is not a filter.
+pub fn start_logging(config: &Config) -> Result<(), String> {
+    let filter = tracing_subscriber::EnvFilter::try_new(&config.log).map_err(|error| {
+        format!(
+            "log ({}) is not a filter like \"info,leasehold_coordinator=debug\": {error}",
+            config.log
+        )
+    })?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr);
+    // A second subscriber in one process is a test's; the first one stays.
+    let _ = match config.log_format {
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Text => builder
+            .with_ansi(io::stderr().is_terminal())
+            .with_target(false)
+            .try_init(),
+    };
+    Ok(())
+}
+
+/// Runs a node until a signal or a fatal error ends it.
+///
+/// # Errors
+/// See [`ServeError`].
+pub async fn run(config: Config) -> Result<(), ServeError> {
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let text = config.log_format == LogFormat::Text;
+    let (node_id, data_dir) = (config.node_id, config.data_dir.clone());
+    let mut signals = Signals::new()
+        .map_err(|error| ServeError::Fatal(format!("cannot listen for signals: {error}")))?;
+    let running = tokio::select! {
+        running = start(config) => running?,
+        name = signals.next() => {
+            tracing::info!(signal = name, "stopped before the node took part");
+            return Ok(());
+        }
+    };
+    tracing::info!(
+        node_id,
+        client = %running.client_addr(),
+        admin = %running.admin_addr(),
+        peer = %running.node().peer_addr(),
+        data_dir = %data_dir.display(),
+        "serving"
+    );
+    if text {
+        greet(node_id, &data_dir, &running);
+    }
+    let mut fatal = running.node().fatal();
+    let message = tokio::select! {
+        name = signals.next() => {
+            tracing::info!(signal = name, "stopping");
+            None
+        }
+        message = fatal.wait_for(Option::is_some) => {
+            // An error means that the replica is gone without a word.
+            Some(message.ok().and_then(|m| m.clone()).unwrap_or_else(|| "the replica stopped".to_owned()))
+        }
+    };
+    tokio::select! {
+        () = running.shutdown() => {}
+        name = signals.next() => tracing::warn!(signal = name, "second signal: leaving at once"),
+    }
+    match message {
+        Some(message) => Err(ServeError::Fatal(message)),
+        None => {
+            tracing::info!("stopped");
+            Ok(())
+        }
+    }
+}
+
+/// What to do next, for somebody who has just started their first node.
+fn greet(node_id: u64, data_dir: &Path, running: &Running) {
+    let url = format!("http://{}", running.admin_addr());
+    let lines = format!(
+        "Leasehold {version}, node {node_id}, at {url} (data in {data}, Ctrl-C stops it)\n  \
+         set a budget:  curl -X PUT '{url}/v1/budgets/acme/*' -d '{{\"policy\":{{\"kind\":\"sliding_window\",\"limit\":100,\"window_ms\":60000}}}}'\n  \
+         spend a unit:  curl -i {url}/v1/spend -d '{{\"key\":\"acme/orders.read\"}}'\n  \
+         look around:   curl {url}/v1/accounts/acme/orders.read, {url}/openapi.json, leasehold --help\n",
+        version = env!("CARGO_PKG_VERSION"),
+        data = data_dir.display(),
+    );
+    // Nobody may be reading; the node serves all the same.
+    let _ = io::stdout().write_all(lines.as_bytes());
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    term: tokio::signal::unix::Signal,
+    int: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.term.recv() => "SIGTERM",
+            _ = self.int.recv() => "SIGINT",
+        }
+    }
+}

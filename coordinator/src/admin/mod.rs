@@ -1,1 +1,155 @@
-//! Under construction.
+//! The HTTP API for operators: JSON over the replicated node, described at
+//! `/openapi.json`. Any node answers; a follower forwards to the leader, and what
+//! is read is linearizable. Knows nothing of consensus, storage or sockets.
+
+mod accounts;
+mod budgets;
+mod cluster;
+mod forward;
+mod health;
+mod json;
+pub mod metrics;
+mod openapi;
+mod path;
+mod policies;
+mod problem;
+mod sessions;
+mod settings;
+mod spend;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    http::Uri,
+    middleware,
+    response::{IntoResponse, Response},
+};
+use leasehold_ledger::{entry::Command, outcome::CommandOutcome};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::node::Node;
+use forward::Forwarder;
+use metrics::Metrics;
+use problem::{Kind, Problem};
+
+/// The most bytes that a request's body may have.
+pub const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// What every handler needs.
+#[derive(Clone)]
+struct Admin {
+    node: Node,
+    forwarder: Arc<Forwarder>,
+    metrics: Metrics,
+}
+
+impl Admin {
+    /// Submits a command and turns the ledger's refusal into a problem.
+    async fn submit(&self, command: Command) -> Result<CommandOutcome, Problem> {
+        match self.node.submit(command).await? {
+            CommandOutcome::Refused(refusal) => Err(refusal.into()),
+            outcome => Ok(outcome),
+        }
+    }
+}
+
+/// The whole API.
+pub fn router(node: Node, metrics: Metrics) -> Router {
+    let admin = Admin {
+        node,
+        forwarder: Arc::new(Forwarder::new()),
+        metrics,
+    };
+    let (routes, description) = described();
+    let resources = routes
+        .route_layer(middleware::from_fn_with_state(
+            admin.clone(),
+            forward::to_leader,
+        ))
+        .route_layer(middleware::from_fn(forward::refuse_other_origins));
+    resources
+        .merge(probe_routes())
+        .merge(openapi::route(description))
+        .fallback(no_route)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(admin)
+}
+
+/// Only what probes and scrapers ask, for a listener that has no API.
+pub fn probes(node: Node, metrics: Metrics) -> Router {
+    let admin = Admin {
+        node,
+        forwarder: Arc::new(Forwarder::new()),
+        metrics,
+    };
+    probe_routes()
+        .fallback(no_route)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(admin)
+}
+
+fn probe_routes() -> Router<Admin> {
+    Router::new()
+        .route("/healthz", axum::routing::get(health::live))
+        .route("/readyz", axum::routing::get(health::ready))
+        .route("/metrics", axum::routing::get(metrics::scrape))
+}
+
+/// The answer to everything while a node has not taken part yet.
+#[must_use]
+pub fn starting(path: &str) -> Response {
+    if path == "/healthz" {
+        return health::alive_while_starting();
+    }
+    Problem::new(
+        Kind::Starting,
+        "the node waits for its cluster's other members; nothing was changed",
+    )
+    .into_response()
+}
+
+/// Routes and their description, from one list.
+fn described() -> (Router<Admin>, utoipa::openapi::OpenApi) {
+    let (router, mut description) = OpenApiRouter::with_openapi(openapi::base())
+        .routes(routes!(policies::put, policies::get, policies::delete))
+        .routes(routes!(policies::list))
+        .routes(routes!(budgets::put, budgets::get, budgets::delete))
+        .routes(routes!(budgets::list))
+        .routes(routes!(accounts::get))
+        .routes(routes!(accounts::list))
+        .routes(routes!(spend::spend))
+        .routes(routes!(sessions::list))
+        .routes(routes!(sessions::get, sessions::end))
+        .routes(routes!(settings::get, settings::put))
+        .routes(routes!(cluster::get))
+        .routes(routes!(cluster::add_member))
+        .routes(routes!(cluster::remove_member))
+        .routes(routes!(cluster::transfer_leader))
+        .split_for_parts();
+    openapi::finish(&mut description);
+    (router, description)
+}
+
+async fn no_route(uri: Uri) -> Problem {
+    Problem::new(
+        Kind::NotFound,
+        format!(
+            "nothing is served at {}; /openapi.json lists what is",
+            uri.path()
+        ),
+    )
+}
+
+async fn wrong_method(method: axum::http::Method, uri: Uri) -> Problem {
+    Problem::new(
+        Kind::MethodNotAllowed,
+        format!(
+            "{method} is not offered at {}; /openapi.json lists what is",
+            uri.path()
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,371 @@
-//! Under construction.
+//! The node's own configuration: read once, from defaults, a TOML file, the
+//! environment and flags, into a type that cannot be wrong. Knows nothing of how
+//! a node is started; the ranges of cluster settings are the ledger's.
+//!
+//! Later sources win: defaults ← `--config` file ← `LEASEHOLD_*` variables ←
+//! flags. Sections use two underscores in the environment, as in
+//! `LEASEHOLD_RAFT__HEARTBEAT_MS`.
+
+mod raw;
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use leasehold_ledger::settings::Settings;
+use thiserror::Error;
+
+pub use raw::ServeFlags;
+use raw::{Raw, RawMember};
+
+/// Everything that one node needs to know before it starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// This node's id; never 0, never reused.
+    pub node_id: u64,
+    /// Where the log, the snapshots and the identity live.
+    pub data_dir: PathBuf,
+    /// Where gateways (and operators, without `admin_listen`) connect.
+    pub listen: SocketAddr,
+    /// A separate address for the HTTP API.
+    pub admin_listen: Option<SocketAddr>,
+    /// Where the other coordinators connect.
+    pub peer_listen: SocketAddr,
+    /// The URL under which gateways reach this node; none: its bound address.
+    pub advertise: Option<String>,
+    /// The URL under which other nodes forward operators' requests to this one;
+    /// none: the bound address of `admin_listen`, or `advertise`.
+    pub admin_advertise: Option<String>,
+    /// `host:port` under which other coordinators reach this node; none: its
+    /// bound address.
+    pub peer_advertise: Option<String>,
+    /// The members of a new cluster; empty: this node alone.
+    pub initial_members: Vec<InitialMember>,
+    /// How to log.
+    pub log_format: LogFormat,
+    /// What to log, in the syntax of `RUST_LOG`.
+    pub log: String,
+    /// Heartbeats and elections.
+    pub raft: RaftTiming,
+    /// Settings of a cluster that this node creates; an existing cluster keeps its own.
+    pub cluster: Settings,
+    /// What is legal and probably not meant; to be logged once logging works.
+    pub warnings: Vec<String>,
+}
+
+/// One of the nodes that start a cluster together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InitialMember {
+    /// Its id.
+    pub node_id: u64,
+    /// Its `host:port` for other coordinators.
+    pub peer: String,
+}
+
+/// How log lines look.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    serde::Serialize,
+    serde::Deserialize,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Heartbeats and elections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RaftTiming {
+    /// Between two heartbeats of a leader.
+    pub heartbeat: Duration,
+    /// A follower waits at least so long for a heartbeat.
+    pub election_timeout_min: Duration,
+    /// And at most so long.
+    pub election_timeout_max: Duration,
+}
+
+/// Why a configuration was refused; nothing was started or written.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration file {path}: {source}", path = path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A name or a type is wrong.
+    #[error("{0}")]
+    Malformed(String),
+    /// A value is outside its range, or two values contradict each other.
+    #[error("{0}")]
+    Invalid(String),
+    /// Reserved for a later version.
+    #[error("[{section}] is not supported yet: {instead}")]
+    NotYet {
+        /// The section.
+        section: &'static str,
+        /// What to do today.
+        instead: &'static str,
+    },
+}
+
+impl Config {
+    /// Reads every source and checks the result.
+    ///
+    /// # Errors
+    /// Names the offending field, its value and what is allowed.
+    pub fn load(flags: &ServeFlags) -> Result<Self, ConfigError> {
+        raw::load(flags).and_then(|(raw, unknown)| Self::check(raw, &unknown))
+    }
+
+    fn check(raw: Raw, unknown_variables: &[String]) -> Result<Self, ConfigError> {
+        if raw.tls.is_some() {
+            return Err(ConfigError::NotYet {
+                section: "tls",
+                instead: "remove the section, and keep listeners on loopback or on a private \
+                          network behind a TLS-terminating proxy",
+            });
+        }
+        if raw.auth.is_some() {
+            return Err(ConfigError::NotYet {
+                section: "auth",
+                instead: "remove the section, and let only trusted hosts reach the listeners",
+            });
+        }
+        if raw.node_id == 0 {
+            return invalid("node_id (0) must be at least 1");
+        }
+        for (name, addr) in [
+            ("listen", Some(raw.listen)),
+            ("peer_listen", Some(raw.peer_listen)),
+            ("admin_listen", raw.admin_listen),
+        ] {
+            if let Some(addr) = addr
+                && !addr.ip().is_loopback()
+                && !raw.insecure
+            {
+                return invalid(format!(
+                    "{name} ({addr}) is reachable from other machines, and there is no TLS and no \
+                     authentication yet: use a loopback address, or say --insecure (insecure = \
+                     true) if only trusted hosts can reach it"
+                ));
+            }
+        }
+        distinct_ports(&raw)?;
+        reachable("listen", raw.listen, "advertise", raw.advertise.as_deref())?;
+        reachable(
+            "peer_listen",
+            raw.peer_listen,
+            "peer_advertise",
+            raw.peer_advertise.as_deref(),
+        )?;
+        if let Some(addr) = raw.admin_listen {
+            reachable(
+                "admin_listen",
+                addr,
+                "admin_advertise",
+                raw.admin_advertise.as_deref(),
+            )?;
+        } else if let Some(url) = &raw.admin_advertise {
+            return invalid(format!("admin_advertise ({url}) needs admin_listen"));
+        }
+        for (name, url) in [
+            ("advertise", &raw.advertise),
+            ("admin_advertise", &raw.admin_advertise),
+        ] {
+            if let Some(url) = url {
+                check_url(name, url)?;
+            }
+        }
+        if let Some(addr) = &raw.peer_advertise {
+            check_host_port("peer_advertise", addr)?;
+        }
+        let mut warnings: Vec<String> = unknown_variables
+            .iter()
+            .map(|name| {
+                format!("the environment variable {name} means nothing here and is ignored")
+            })
+            .collect();
+        let members = raw.initial_members.len();
+        if members > 1 && members.is_multiple_of(2) {
+            warnings.push(format!(
+                "{members} members survive no more failures than {} would",
+                members - 1
+            ));
+        }
+        Ok(Self {
+            initial_members: check_members(
+                raw.node_id,
+                raw.peer_listen,
+                raw.peer_advertise.as_deref(),
+                raw.initial_members,
+            )?,
+            raft: check_raft(&raw.raft)?,
+            cluster: raw.cluster.check()?,
+            node_id: raw.node_id,
+            data_dir: raw.data_dir,
+            listen: raw.listen,
+            admin_listen: raw.admin_listen,
+            peer_listen: raw.peer_listen,
+            advertise: raw.advertise,
+            admin_advertise: raw.admin_advertise,
+            peer_advertise: raw.peer_advertise,
+            log_format: raw.log_format,
+            log: raw.log,
+            warnings,
+        })
+    }
+}
+
+fn invalid<T>(message: impl Into<String>) -> Result<T, ConfigError> {
+    Err(ConfigError::Invalid(message.into()))
+}
+
+fn distinct_ports(raw: &Raw) -> Result<(), ConfigError> {
+    let named = [
+        ("listen", Some(raw.listen)),
+        ("peer_listen", Some(raw.peer_listen)),
+        ("admin_listen", raw.admin_listen),
+    ];
+    for (i, (a_name, a)) in named.iter().enumerate() {
+        for (b_name, b) in &named[i + 1..] {
+            if let (Some(a), Some(b)) = (a, b)
+                && a.port() != 0
+                && a == b
+            {
+                return invalid(format!("{a_name} ({a}) and {b_name} ({b}) must differ"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `0.0.0.0` tells nobody where to connect.
+fn reachable(
+    listen_name: &str,
+    listen: SocketAddr,
+    advertise_name: &str,
+    advertise: Option<&str>,
+) -> Result<(), ConfigError> {
+    if listen.ip().is_unspecified() && advertise.is_none() {
+        return invalid(format!(
+            "{listen_name} ({listen}) names no address that others could connect to: set \
+             {advertise_name}"
+        ));
+    }
+    Ok(())
+}
+
+fn check_url(name: &str, url: &str) -> Result<(), ConfigError> {
+    let parsed = url.parse::<http::Uri>().ok();
+    let plain = parsed.as_ref().is_some_and(|u| {
+        u.scheme_str() == Some("http")
+            && u.authority().is_some()
+            && u.query().is_none()
+            && matches!(u.path(), "" | "/")
+    });
+    if plain {
+        return Ok(());
+    }
+    invalid(format!(
+        "{name} ({url}) must be a URL like http://host:7070, without a path"
+    ))
+}
+
+fn check_host_port(name: &str, addr: &str) -> Result<(), ConfigError> {
+    let good = addr.parse::<http::uri::Authority>().is_ok_and(|a| {
+        a.port_u16().is_some_and(|p| p != 0) && !a.host().is_empty() && !addr.contains('@')
+    });
+    if good {
+        return Ok(());
+    }
+    invalid(format!(
+        "{name} ({addr}) must be host:port, as in 127.0.0.1:7071"
+    ))
+}
+
+fn check_members(
+    node_id: u64,
+    peer_listen: SocketAddr,
+    advertise: Option<&str>,
+    members: Vec<RawMember>,
+) -> Result<Vec<InitialMember>, ConfigError> {
+    let mut seen: Vec<InitialMember> = Vec::with_capacity(members.len());
+    for member in members {
+        if member.node_id == 0 {
+            return invalid(format!(
+                "initial_members: node_id (0) of {} must be at least 1",
+                member.peer
+            ));
+        }
+        check_host_port("initial_members: peer", &member.peer)?;
+        if let Some(twin) = seen
+            .iter()
+            .find(|m| m.node_id == member.node_id || m.peer == member.peer)
+        {
+            return invalid(format!(
+                "initial_members: node {} at {} and node {} at {} must differ in both node_id and peer",
+                twin.node_id, twin.peer, member.node_id, member.peer
+            ));
+        }
+        seen.push(InitialMember {
+            node_id: member.node_id,
+            peer: member.peer,
+        });
+    }
+    let own = seen.iter().find(|member| member.node_id == node_id);
+    if let Some(own) = own {
+        let expected = advertise.map_or_else(|| format!(":{}", peer_listen.port()), str::to_owned);
+        if peer_listen.port() != 0 && !own.peer.ends_with(&expected) {
+            return invalid(format!(
+                "initial_members says that node {node_id} is at {}, but peer_listen is {peer_listen}{}",
+                own.peer,
+                advertise
+                    .map(|a| format!(" and peer_advertise is {a}"))
+                    .unwrap_or_default()
+            ));
+        }
+    }
+    Ok(seen)
+}
+
+fn check_raft(raw: &raw::RawRaft) -> Result<RaftTiming, ConfigError> {
+    if !(10..=10_000).contains(&raw.heartbeat_ms) {
+        return invalid(format!(
+            "raft.heartbeat_ms ({}) must be 10 to 10000",
+            raw.heartbeat_ms
+        ));
+    }
+    if raw.election_timeout_min_ms < raw.heartbeat_ms.saturating_mul(3) {
+        return invalid(format!(
+            "raft.election_timeout_min_ms ({}) must be at least 3 × raft.heartbeat_ms ({})",
+            raw.election_timeout_min_ms, raw.heartbeat_ms
+        ));
+    }
+    if raw.election_timeout_max_ms <= raw.election_timeout_min_ms
+        || raw.election_timeout_max_ms > 120_000
+    {
+        return invalid(format!(
+            "raft.election_timeout_max_ms ({}) must be above raft.election_timeout_min_ms ({}) and at most 120000",
+            raw.election_timeout_max_ms, raw.election_timeout_min_ms
+        ));
+    }
+    Ok(RaftTiming {
+        heartbeat: Duration::from_millis(raw.heartbeat_ms),
+        election_timeout_min: Duration::from_millis(raw.election_timeout_min_ms),
+        election_timeout_max: Duration::from_millis(raw.election_timeout_max_ms),
+    })
+}
+
+#[cfg(test)]
+mod tests;

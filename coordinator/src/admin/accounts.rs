@@ -1,0 +1,257 @@
+//! `/v1/accounts`: the books of one key, and all of them page by page.
+
+use axum::{
+    Json,
+    extract::{OriginalUri, State},
+};
+use leasehold_key::Key;
+use leasehold_ledger::outcome::{AccountView, Lifetime};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    Admin,
+    json::millis_up,
+    path,
+    policies::PolicyBody,
+    problem::{Kind, Problem},
+    sessions::session_text,
+};
+
+const PREFIX: &str = "/v1/accounts/";
+
+/// An account: `limit + debt = counted + outstanding + free`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Account {
+    key: String,
+    /// The pattern of the budget that it follows; null: its budget is gone.
+    budget: Option<String>,
+    /// The policy's name; null for one of the budget's own.
+    policy: Option<String>,
+    /// The rule in force.
+    rule: PolicyBody,
+    /// The limit, or a bucket's capacity.
+    limit: u64,
+    /// Units that still use up the limit because they were spent.
+    counted: u64,
+    /// Units in leases, neither reported spent nor handed back.
+    outstanding: u64,
+    /// Units that can be granted now.
+    free: u64,
+    /// What is counted and outstanding above the limit.
+    debt: u64,
+    /// Milliseconds until time alone frees more units; null: nothing is due.
+    next_free_ms: Option<u64>,
+    /// How many leases it has.
+    lease_count: usize,
+    /// Totals over the account's life.
+    lifetime: LifetimeBody,
+}
+
+/// An account and its leases.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AccountWithLeases {
+    #[serde(flatten)]
+    account: Account,
+    /// Who holds what.
+    leases: Vec<Lease>,
+}
+
+/// Totals over an account's life.
+#[derive(Debug, Serialize, ToSchema)]
+struct LifetimeBody {
+    /// Units granted to leases.
+    granted: u64,
+    /// Units reported spent.
+    spent: u64,
+    /// Units handed back unspent.
+    returned: u64,
+    /// Units of dead holders, presumed spent.
+    presumed_spent: u64,
+    /// Units spent by `POST /v1/spend`.
+    central: u64,
+}
+
+/// One holder's lease.
+#[derive(Debug, Serialize, ToSchema)]
+struct Lease {
+    holder: String,
+    session: String,
+    /// The log index that opened it.
+    generation: u64,
+    granted: u64,
+    spent: u64,
+    returned: u64,
+    /// What the holder may still spend, as far as it has reported.
+    outstanding: u64,
+    /// Grants continue in this generation.
+    current: bool,
+    /// Milliseconds until its session expires, unless renewed.
+    expires_in_ms: u64,
+}
+
+impl From<Lifetime> for LifetimeBody {
+    fn from(lifetime: Lifetime) -> Self {
+        let Lifetime {
+            granted,
+            spent,
+            returned,
+            presumed_spent,
+            central,
+        } = lifetime;
+        Self {
+            granted,
+            spent,
+            returned,
+            presumed_spent,
+            central,
+        }
+    }
+}
+
+impl Account {
+    fn new(view: &AccountView) -> Self {
+        Self {
+            key: view.key.as_str().to_owned(),
+            budget: view.pattern.clone(),
+            policy: view.policy_name.clone(),
+            rule: (&view.policy).into(),
+            limit: view.limit,
+            counted: view.counted,
+            outstanding: view.outstanding,
+            free: view.free,
+            debt: view.debt,
+            next_free_ms: view.next_free_us.map(millis_up),
+            lease_count: view.leases.len(),
+            lifetime: view.lifetime.into(),
+        }
+    }
+}
+
+impl AccountWithLeases {
+    fn new(view: &AccountView, now_us: u64) -> Self {
+        let leases = view
+            .leases
+            .iter()
+            .map(|lease| Lease {
+                holder: lease.holder.clone(),
+                session: session_text(lease.session),
+                generation: lease.generation,
+                granted: lease.granted_total,
+                spent: lease.spent_total,
+                returned: lease.returned_total,
+                outstanding: lease
+                    .granted_total
+                    .saturating_sub(lease.spent_total)
+                    .saturating_sub(lease.returned_total),
+                current: lease.current,
+                expires_in_ms: millis_up(lease.deadline_us.saturating_sub(now_us)),
+            })
+            .collect();
+        Self {
+            account: Account::new(view),
+            leases,
+        }
+    }
+}
+
+/// What a key's account would follow once it is used.
+enum Unused {
+    NoBudget,
+    Budget { pattern: String, policy: String },
+}
+
+/// The books of one key.
+#[utoipa::path(get, path = "/v1/accounts/{*key}", tag = "accounts", operation_id = "get_account",
+    params(("key" = String, Path, description = "The key; a slash within a segment is %2F")),
+    responses((status = 200, description = "The account", body = AccountWithLeases)))]
+pub(super) async fn get(
+    State(admin): State<Admin>,
+    OriginalUri(uri): OriginalUri,
+) -> Result<Json<AccountWithLeases>, Problem> {
+    let key = path::key(&uri, PREFIX)?;
+    let found = admin
+        .node
+        .read(|ledger, now_us| match ledger.account(&key) {
+            Some(view) => Ok(AccountWithLeases::new(&view, now_us)),
+            None => Err(match ledger.resolve(&key) {
+                None => Unused::NoBudget,
+                Some((pattern, policy, _)) => Unused::Budget {
+                    pattern: pattern.to_owned(),
+                    policy: policy.unwrap_or("its own policy").to_owned(),
+                },
+            }),
+        })
+        .await?;
+    found.map(Json).map_err(|unused| {
+        let detail = match unused {
+            Unused::NoBudget => format!("{key} was never used, and no budget matches it"),
+            Unused::Budget { pattern, policy } => format!(
+                "{key} was never used; its account appears with the first use, by budget {pattern} ({policy})"
+            ),
+        };
+        Problem::new(Kind::NoSuchAccount, detail)
+    })
+}
+
+/// Which accounts, and from where.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Page {
+    /// Only keys that begin with this text, in canonical encoding.
+    prefix: Option<String>,
+    /// How many at most: 1 to 1,000, 100 unless said otherwise.
+    limit: Option<String>,
+    /// `next_cursor` of the page before.
+    cursor: Option<String>,
+}
+
+/// One page of accounts, in the order of their keys.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AccountPage {
+    accounts: Vec<Account>,
+    /// Pass it as `cursor` for the next page; null: this is the last.
+    next_cursor: Option<String>,
+}
+
+/// Accounts, page by page.
+#[utoipa::path(get, path = "/v1/accounts", tag = "accounts", operation_id = "list_accounts", params(Page),
+    responses((status = 200, description = "One page", body = AccountPage)))]
+pub(super) async fn list(
+    State(admin): State<Admin>,
+    OriginalUri(uri): OriginalUri,
+) -> Result<Json<AccountPage>, Problem> {
+    let page: Page = path::query(&uri)?;
+    let limit = path::page_size(page.limit.as_deref())?;
+    let after = page
+        .cursor
+        .as_deref()
+        .map(Key::parse)
+        .transpose()
+        .map_err(|error| {
+            Problem::new(Kind::InvalidQuery, format!("cursor: {error}")).at("cursor")
+        })?;
+    let prefix = page.prefix.unwrap_or_default();
+    let mut accounts: Vec<Account> = admin
+        .node
+        .read(|ledger, _| {
+            // One more than asked for, to know whether there is a next page.
+            ledger
+                .accounts(&prefix, after.as_ref(), limit + 1)
+                .iter()
+                .map(Account::new)
+                .collect()
+        })
+        .await?;
+    let more = accounts.len() > limit;
+    accounts.truncate(limit);
+    let next_cursor = accounts
+        .last()
+        .filter(|_| more)
+        .map(|account| account.key.clone());
+    Ok(Json(AccountPage {
+        accounts,
+        next_cursor,
+    }))
+}

@@ -1,0 +1,186 @@
+//! A follower's answer to operators: the leader's. The whole request travels
+//! once; a node that is asked by another node never asks a third.
+
+use std::time::Duration;
+
+use axum::{
+    body::{Body, Bytes, to_bytes},
+    extract::{Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use http_body_util::Full;
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+
+use super::{
+    Admin, BODY_BYTES_MAX,
+    problem::{Kind, NotLeader, Problem},
+};
+use crate::raft::Member;
+
+/// Names the node that forwarded a request.
+const FORWARDED_BY: HeaderName = HeaderName::from_static("leasehold-forwarded-by");
+/// Above what a leader needs to lose a quorum and notice.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Carries requests to leaders.
+pub(super) struct Forwarder {
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+impl Forwarder {
+    pub(super) fn new() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(Duration::from_secs(1)));
+        Self {
+            client: Client::builder(TokioExecutor::new()).build(connector),
+        }
+    }
+
+    async fn send(&self, by: u64, leader: &Member, request: &Whole) -> Result<Response, Problem> {
+        let path = request.uri.path_and_query().map_or("/", |p| p.as_str());
+        let url = format!("{}{path}", leader.client_url.trim_end_matches('/'));
+        let mut outgoing = axum::http::Request::new(Full::new(request.body.clone()));
+        *outgoing.method_mut() = request.method.clone();
+        *outgoing.uri_mut() = url.parse().map_err(|_| {
+            Problem::new(
+                Kind::LeaderUnreachable,
+                format!(
+                    "node {} leads, but advertises {:?}, which is not a URL",
+                    leader.node_id, leader.client_url
+                ),
+            )
+        })?;
+        for name in [header::CONTENT_TYPE, header::ACCEPT, header::USER_AGENT] {
+            if let Some(value) = request.headers.get(&name) {
+                outgoing.headers_mut().insert(name, value.clone());
+            }
+        }
+        outgoing
+            .headers_mut()
+            .insert(FORWARDED_BY, HeaderValue::from(by));
+        let reads = matches!(request.method, Method::GET | Method::HEAD);
+        let unanswered = |what: String, sent: bool| {
+            if sent && !reads {
+                Problem::new(
+                    Kind::OutcomeUnknown,
+                    format!(
+                        "the request was forwarded to node {}, {what}: it may or may not have taken effect",
+                        leader.node_id
+                    ),
+                )
+            } else {
+                Problem::new(
+                    Kind::LeaderUnreachable,
+                    format!(
+                        "node {} at {} leads as far as this node knows, {what}; nothing was changed",
+                        leader.node_id, leader.client_url
+                    ),
+                )
+            }
+        };
+        match tokio::time::timeout(ANSWER_WITHIN, self.client.request(outgoing)).await {
+            Err(_) => Err(unanswered(
+                "which did not answer within 10 s".to_owned(),
+                true,
+            )),
+            Ok(Err(error)) if error.is_connect() => {
+                Err(unanswered("but cannot be reached".to_owned(), false))
+            }
+            Ok(Err(error)) => Err(unanswered(format!("which broke off ({error})"), true)),
+            Ok(Ok(answer)) => {
+                let (mut parts, body) = answer.into_parts();
+                for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::DATE] {
+                    parts.headers.remove(name);
+                }
+                Ok(Response::from_parts(parts, Body::new(body)))
+            }
+        }
+    }
+}
+
+/// A request with its whole body, so that it can be answered here or there.
+struct Whole {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// Answers on the leader, forwards elsewhere.
+pub(super) async fn to_leader(
+    State(admin): State<Admin>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
+        return Problem::new(
+            Kind::BodyTooLarge,
+            format!("a body has at most {BODY_BYTES_MAX} bytes"),
+        )
+        .into_response();
+    };
+    let whole = Whole {
+        method: parts.method.clone(),
+        uri: parts.uri.clone(),
+        headers: parts.headers.clone(),
+        body: body.clone(),
+    };
+    let hopped = parts.headers.contains_key(FORWARDED_BY);
+    // Alone in answering without a leader: it is what an operator then looks at.
+    let diagnosis = whole.method == Method::GET && whole.uri.path() == "/v1/cluster";
+    let view = admin.node.leader();
+    let by = admin.node.node_id();
+    let here = Request::from_parts(parts, Body::from(body));
+    if view.is_self {
+        let answer = next.run(here).await;
+        // Leadership may have moved in the meantime; nothing was changed here then.
+        return match answer.extensions().get::<NotLeader>() {
+            Some(NotLeader(Some(leader))) if !hopped && leader.node_id != by => admin
+                .forwarder
+                .send(by, leader, &whole)
+                .await
+                .into_response(),
+            _ => answer,
+        };
+    }
+    match view.member {
+        Some(leader) if !hopped => match admin.forwarder.send(by, &leader, &whole).await {
+            Err(_) if diagnosis => next.run(here).await,
+            answer => answer.into_response(),
+        },
+        _ if diagnosis => next.run(here).await,
+        _ if hopped => Problem::new(
+            Kind::NoLeader,
+            format!(
+                "another node took node {by} for the leader, which it is not; nothing was changed"
+            ),
+        )
+        .into_response(),
+        _ => Problem::no_leader().into_response(),
+    }
+}
+
+/// A web page that an operator happens to visit must not reach a loopback API.
+/// Browsers say where a request comes from; other clients say nothing.
+pub(super) async fn refuse_other_origins(request: Request, next: Next) -> Response {
+    let site = request
+        .headers()
+        .get("sec-fetch-site")
+        .map(HeaderValue::as_bytes);
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    if reads || matches!(site, None | Some(b"same-origin" | b"none")) {
+        return next.run(request).await;
+    }
+    Problem::new(
+        Kind::CrossOrigin,
+        "this request comes from a page of another origin",
+    )
+    .into_response()
+}

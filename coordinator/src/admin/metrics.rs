@@ -1,0 +1,143 @@
+//! `/metrics` in Prometheus' text format. Counters and histograms are recorded
+//! where things happen; here they are described, and the gauges are read from
+//! the node when somebody scrapes.
+
+use std::sync::OnceLock;
+
+use axum::{
+    extract::State,
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+use super::Admin;
+
+/// Seconds of a commit or of an fsync: 50 µs to 10 s.
+const SECONDS: [f64; 17] = [
+    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0,
+];
+/// Items in one entry.
+const ITEMS: [f64; 9] = [0.0, 1.0, 4.0, 16.0, 64.0, 256.0, 512.0, 1_024.0, 2_048.0];
+
+/// The process's recorder.
+#[derive(Clone)]
+pub struct Metrics(PrometheusHandle);
+
+impl Metrics {
+    /// Installs the recorder, once in a process; later calls share it.
+    #[must_use]
+    pub fn install() -> Self {
+        static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+        let handle = HANDLE.get_or_init(|| {
+            let recorder = builder().build_recorder();
+            let handle = recorder.handle();
+            // Somebody else's recorder keeps the counters; the gauges below still answer.
+            if metrics::set_global_recorder(recorder).is_err() {
+                tracing::warn!("another metrics recorder is installed: /metrics shows gauges only");
+            }
+            describe();
+            handle
+        });
+        Self(handle.clone())
+    }
+
+    /// Forgets samples that no scrape fetched; call it now and then.
+    pub fn upkeep(&self) {
+        self.0.run_upkeep();
+    }
+}
+
+fn builder() -> PrometheusBuilder {
+    let builder = PrometheusBuilder::new();
+    let sets: [(Matcher, &[f64]); 2] = [
+        (Matcher::Suffix("_seconds".to_owned()), &SECONDS),
+        (Matcher::Suffix("_per_entry".to_owned()), &ITEMS),
+    ];
+    sets.into_iter()
+        .fold(builder, |builder, (matcher, bounds)| {
+            // Fails for an empty list only, and these are not.
+            builder
+                .set_buckets_for_metric(matcher, bounds)
+                .unwrap_or_else(|_| PrometheusBuilder::new())
+        })
+}
+
+fn describe() {
+    describe_gauge!("leasehold_leader", "1 on the node that leads, 0 elsewhere");
+    describe_gauge!(
+        "leasehold_leader_known",
+        "1 while this node knows who leads"
+    );
+    describe_gauge!("leasehold_term", "The Raft term");
+    describe_gauge!(
+        "leasehold_log_last_index",
+        "The last index in this node's log"
+    );
+    describe_gauge!(
+        "leasehold_log_committed_index",
+        "The last index known to be committed"
+    );
+    describe_gauge!("leasehold_log_applied_index", "The last index applied here");
+    describe_gauge!("leasehold_members", "Members of the cluster");
+    describe_gauge!("leasehold_accounts", "Accounts in this node's ledger");
+    describe_gauge!("leasehold_sessions", "Sessions in this node's ledger");
+    describe_gauge!("leasehold_leases", "Leases in this node's ledger");
+    describe_gauge!(
+        "leasehold_outstanding_units",
+        "Units in leases, neither reported spent nor handed back"
+    );
+    describe_histogram!(
+        "leasehold_commit_seconds",
+        Unit::Seconds,
+        "From proposing an entry until it was applied"
+    );
+    describe_histogram!(
+        "leasehold_wal_sync_seconds",
+        Unit::Seconds,
+        "One durable write of the log"
+    );
+    describe_histogram!(
+        "leasehold_reports_per_entry",
+        "Key reports that one entry carried"
+    );
+    describe_counter!(
+        "leasehold_entries_total",
+        "Entries that this node proposed and applied"
+    );
+    describe_counter!(
+        "leasehold_refusals_total",
+        "Grants and spends refused, by code"
+    );
+}
+
+pub(super) async fn scrape(State(admin): State<Admin>) -> Response {
+    let status = admin.node.status().await;
+    let totals = admin.node.local(|ledger| ledger.totals());
+    let set = |name: &'static str, value: u64| {
+        #[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only")]
+        gauge!(name).set(value as f64);
+    };
+    set(
+        "leasehold_leader",
+        u64::from(status.leader == Some(status.node_id)),
+    );
+    set("leasehold_leader_known", u64::from(status.leader.is_some()));
+    set("leasehold_term", status.term);
+    set("leasehold_log_last_index", status.last_log.unwrap_or(0));
+    set(
+        "leasehold_log_committed_index",
+        status.committed.unwrap_or(0),
+    );
+    set("leasehold_log_applied_index", status.applied.unwrap_or(0));
+    set("leasehold_members", status.members.len() as u64);
+    set("leasehold_accounts", totals.accounts);
+    set("leasehold_sessions", totals.sessions);
+    set("leasehold_leases", totals.leases);
+    set("leasehold_outstanding_units", totals.outstanding);
+    let text = admin.metrics.0.render();
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
+}

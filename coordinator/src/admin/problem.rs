@@ -1,0 +1,523 @@
+//! The one place that maps errors and refusals to HTTP statuses, stable codes
+//! and problem+json bodies (RFC 9457). Knows nothing of resources or routes.
+
+use axum::{
+    Json,
+    http::{HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use leasehold_key::KeyError;
+use leasehold_ledger::outcome::CommandRefusal;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    node::SubmitError,
+    raft::{ChangeError, Member},
+};
+
+/// Everything that can go wrong here, by its stable code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    InvalidJson,
+    InvalidField,
+    InvalidKey,
+    InvalidPattern,
+    InvalidName,
+    InvalidId,
+    InvalidQuery,
+    BodyTooLarge,
+    CrossOrigin,
+    NotFound,
+    MethodNotAllowed,
+    NoSuchPolicy,
+    NoSuchBudget,
+    NoSuchAccount,
+    NoSuchSession,
+    NoSuchMember,
+    PolicyInUse,
+    NodeIdInUse,
+    LastVoter,
+    ChangeInProgress,
+    NodeUnreachable,
+    NodeLagging,
+    NotCaughtUp,
+    TimedOut,
+    TooManySessions,
+    NoLeader,
+    LeaderUnreachable,
+    OutcomeUnknown,
+    Overloaded,
+    Starting,
+    ShuttingDown,
+    Stopped,
+    Internal,
+}
+
+impl Kind {
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 33] = [
+        Self::InvalidJson,
+        Self::InvalidField,
+        Self::InvalidKey,
+        Self::InvalidPattern,
+        Self::InvalidName,
+        Self::InvalidId,
+        Self::InvalidQuery,
+        Self::BodyTooLarge,
+        Self::CrossOrigin,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::NoSuchPolicy,
+        Self::NoSuchBudget,
+        Self::NoSuchAccount,
+        Self::NoSuchSession,
+        Self::NoSuchMember,
+        Self::PolicyInUse,
+        Self::NodeIdInUse,
+        Self::LastVoter,
+        Self::ChangeInProgress,
+        Self::NodeUnreachable,
+        Self::NodeLagging,
+        Self::NotCaughtUp,
+        Self::TimedOut,
+        Self::TooManySessions,
+        Self::NoLeader,
+        Self::LeaderUnreachable,
+        Self::OutcomeUnknown,
+        Self::Overloaded,
+        Self::Starting,
+        Self::ShuttingDown,
+        Self::Stopped,
+        Self::Internal,
+    ];
+
+    /// Status, code and title.
+    const fn parts(self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::InvalidJson => (
+                StatusCode::BAD_REQUEST,
+                "invalid_json",
+                "The body is not valid JSON",
+            ),
+            Self::InvalidField => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "invalid_field",
+                "A field of the body is not acceptable",
+            ),
+            Self::InvalidKey => (
+                StatusCode::BAD_REQUEST,
+                "invalid_key",
+                "The key is malformed",
+            ),
+            Self::InvalidPattern => (
+                StatusCode::BAD_REQUEST,
+                "invalid_pattern",
+                "The pattern is malformed",
+            ),
+            Self::InvalidName => (
+                StatusCode::BAD_REQUEST,
+                "invalid_name",
+                "The policy name is malformed",
+            ),
+            Self::InvalidId => (StatusCode::BAD_REQUEST, "invalid_id", "The id is malformed"),
+            Self::InvalidQuery => (
+                StatusCode::BAD_REQUEST,
+                "invalid_query",
+                "A query parameter is not acceptable",
+            ),
+            Self::BodyTooLarge => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "body_too_large",
+                "The body is too large",
+            ),
+            Self::CrossOrigin => (
+                StatusCode::FORBIDDEN,
+                "cross_origin",
+                "Requests from other web sites are refused",
+            ),
+            Self::NotFound => (
+                StatusCode::NOT_FOUND,
+                "not_found",
+                "There is nothing at this path",
+            ),
+            Self::MethodNotAllowed => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method_not_allowed",
+                "The method is not allowed here",
+            ),
+            Self::NoSuchPolicy => (
+                StatusCode::NOT_FOUND,
+                "no_such_policy",
+                "There is no such policy",
+            ),
+            Self::NoSuchBudget => (
+                StatusCode::NOT_FOUND,
+                "no_such_budget",
+                "There is no such budget",
+            ),
+            Self::NoSuchAccount => (
+                StatusCode::NOT_FOUND,
+                "no_such_account",
+                "There is no such account",
+            ),
+            Self::NoSuchSession => (
+                StatusCode::NOT_FOUND,
+                "no_such_session",
+                "There is no such session",
+            ),
+            Self::NoSuchMember => (
+                StatusCode::NOT_FOUND,
+                "no_such_member",
+                "There is no such member",
+            ),
+            Self::PolicyInUse => (
+                StatusCode::CONFLICT,
+                "policy_in_use",
+                "The policy is in use",
+            ),
+            Self::NodeIdInUse => (
+                StatusCode::CONFLICT,
+                "node_id_in_use",
+                "The node id was used before",
+            ),
+            Self::LastVoter => (
+                StatusCode::CONFLICT,
+                "last_voter",
+                "The last voter cannot be removed",
+            ),
+            Self::ChangeInProgress => (
+                StatusCode::CONFLICT,
+                "change_in_progress",
+                "Another change of the membership is under way",
+            ),
+            Self::NodeUnreachable => (
+                StatusCode::CONFLICT,
+                "node_unreachable",
+                "The node does not answer",
+            ),
+            Self::NodeLagging => (
+                StatusCode::CONFLICT,
+                "node_lagging",
+                "The node is too far behind",
+            ),
+            Self::NotCaughtUp => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "not_caught_up",
+                "The node has not caught up yet",
+            ),
+            Self::TimedOut => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "timed_out",
+                "It did not happen in time",
+            ),
+            Self::TooManySessions => (
+                StatusCode::CONFLICT,
+                "too_many_sessions",
+                "There are too many sessions",
+            ),
+            Self::NoLeader => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "no_leader",
+                "No leader is known at the moment",
+            ),
+            Self::LeaderUnreachable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "leader_unreachable",
+                "The leader does not answer",
+            ),
+            Self::OutcomeUnknown => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "outcome_unknown",
+                "Whether the request took effect is unknown",
+            ),
+            Self::Overloaded => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "overloaded",
+                "The coordinator is overloaded",
+            ),
+            Self::Starting => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "starting",
+                "The node has not started yet",
+            ),
+            Self::ShuttingDown => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "shutting_down",
+                "The node is shutting down",
+            ),
+            Self::Stopped => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "stopped",
+                "The node has stopped",
+            ),
+            Self::Internal => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal",
+                "An unexpected error",
+            ),
+        }
+    }
+
+    /// When it is worth trying again.
+    const fn retry_after_s(self) -> Option<u64> {
+        match self {
+            Self::NoLeader
+            | Self::LeaderUnreachable
+            | Self::OutcomeUnknown
+            | Self::Overloaded
+            | Self::Starting
+            | Self::NotCaughtUp
+            | Self::ChangeInProgress => Some(1),
+            Self::ShuttingDown | Self::Stopped => Some(5),
+            _ => None,
+        }
+    }
+}
+
+/// The body of every answer that is not a success.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct ProblemBody {
+    /// Names the kind of problem as a URI; equal codes have equal types.
+    #[serde(rename = "type")]
+    #[schema(example = "urn:leasehold:problem:invalid_field")]
+    kind: String,
+    /// The kind of problem, for people.
+    title: &'static str,
+    /// The HTTP status.
+    status: u16,
+    /// The kind of problem, for programs; never changes its meaning.
+    #[schema(example = "invalid_field")]
+    code: &'static str,
+    /// This occurrence, for people: what is wrong and what is allowed.
+    detail: String,
+    /// The offending field of the body, or the query parameter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    /// The public names of the quotas that are used up.
+    #[serde(rename = "violated-policies", skip_serializing_if = "Option::is_none")]
+    violated_policies: Option<Vec<String>>,
+}
+
+/// An answer that is not a success.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem(Box<Parts>);
+
+#[derive(Clone, Debug)]
+struct Parts {
+    body: ProblemBody,
+    status: StatusCode,
+    retry_after_s: Option<u64>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    not_leader: Option<NotLeader>,
+}
+
+/// Marks an answer of a node that turned out not to lead, so that the request
+/// can be forwarded after all.
+#[derive(Clone, Debug)]
+pub(crate) struct NotLeader(pub(crate) Option<Member>);
+
+impl Problem {
+    pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        let (status, code, title) = kind.parts();
+        Self(Box::new(Parts {
+            body: ProblemBody {
+                kind: format!("urn:leasehold:problem:{code}"),
+                title,
+                status: status.as_u16(),
+                code,
+                detail: detail.into(),
+                field: None,
+                violated_policies: None,
+            },
+            status,
+            retry_after_s: kind.retry_after_s(),
+            headers: Vec::new(),
+            not_leader: None,
+        }))
+    }
+
+    /// A denied spend: 429 whatever the reason; `code` says which, and without
+    /// `retry_after_s` no retry will ever help.
+    pub(crate) fn denied(
+        code: &'static str,
+        detail: String,
+        retry_after_s: Option<u64>,
+        violated: Option<String>,
+        headers: Vec<(HeaderName, HeaderValue)>,
+    ) -> Self {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        let kind = if violated.is_some() {
+            "https://iana.org/assignments/http-problem-types#quota-exceeded".to_owned()
+        } else {
+            format!("urn:leasehold:problem:{code}")
+        };
+        Self(Box::new(Parts {
+            body: ProblemBody {
+                kind,
+                title: "The spend is denied",
+                status: status.as_u16(),
+                code,
+                detail,
+                field: None,
+                violated_policies: violated.map(|name| vec![name]),
+            },
+            status,
+            retry_after_s,
+            headers,
+            not_leader: None,
+        }))
+    }
+
+    /// A bad field, by name.
+    pub(crate) fn field(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(Kind::InvalidField, detail).at(field)
+    }
+
+    /// From one of the domain's own messages, which begin with the field's name.
+    pub(crate) fn from_validation(text: String) -> Self {
+        let name: String = text
+            .chars()
+            .take_while(|c| c.is_ascii_lowercase() || *c == '_')
+            .collect();
+        let problem = Self::new(Kind::InvalidField, text);
+        if name.is_empty() {
+            problem
+        } else {
+            problem.at(name)
+        }
+    }
+
+    pub(crate) fn at(mut self, field: impl Into<String>) -> Self {
+        self.0.body.field = Some(field.into());
+        self
+    }
+
+    /// The same, for a field of a field.
+    pub(crate) fn within(mut self, outer: &str) -> Self {
+        self.0.body.field = Some(match self.0.body.field {
+            Some(inner) => format!("{outer}.{inner}"),
+            None => outer.to_owned(),
+        });
+        self
+    }
+
+    pub(crate) fn key(error: &KeyError) -> Self {
+        Self::new(Kind::InvalidKey, error.to_string())
+    }
+
+    pub(crate) fn pattern(error: &KeyError) -> Self {
+        Self::new(Kind::InvalidPattern, error.to_string())
+    }
+
+    fn not_leader(leader: Option<Member>) -> Self {
+        let mut problem = Self::no_leader();
+        problem.0.not_leader = Some(NotLeader(leader));
+        problem
+    }
+
+    pub(crate) fn no_leader() -> Self {
+        Self::new(
+            Kind::NoLeader,
+            "an election may be under way, or a majority of the members is not reachable; nothing was changed",
+        )
+    }
+
+    #[cfg(test)]
+    pub(crate) fn code(&self) -> &'static str {
+        self.0.body.code
+    }
+}
+
+impl From<SubmitError> for Problem {
+    fn from(error: SubmitError) -> Self {
+        match error {
+            SubmitError::NotLeader { leader } => Self::not_leader(leader),
+            SubmitError::OutcomeUnknown => Self::new(
+                Kind::OutcomeUnknown,
+                "leadership was lost while the request was being decided: it may or may not have taken effect",
+            ),
+            SubmitError::Overloaded => Self::new(
+                Kind::Overloaded,
+                "too many requests are waiting to be decided; nothing was changed",
+            ),
+            SubmitError::ShuttingDown => Self::new(
+                Kind::ShuttingDown,
+                "the node is stopping; ask another node; nothing was changed",
+            ),
+            SubmitError::Stopped => Self::new(
+                Kind::Stopped,
+                "the node's replica has stopped; its log says why; nothing was changed",
+            ),
+        }
+    }
+}
+
+impl From<ChangeError> for Problem {
+    fn from(error: ChangeError) -> Self {
+        let kind = match error {
+            ChangeError::NotLeader { leader } => return Self::not_leader(leader),
+            ChangeError::NoSuchMember(_) => Kind::NoSuchMember,
+            ChangeError::NodeIdInUse(_) => Kind::NodeIdInUse,
+            ChangeError::Unreachable { .. } => Kind::NodeUnreachable,
+            ChangeError::Lagging { .. } => Kind::NodeLagging,
+            ChangeError::LastVoter(_) => Kind::LastVoter,
+            ChangeError::InProgress => Kind::ChangeInProgress,
+            ChangeError::Unknown => Kind::OutcomeUnknown,
+            ChangeError::TimedOut(_) => Kind::TimedOut,
+            ChangeError::Stopped => Kind::Stopped,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<CommandRefusal> for Problem {
+    fn from(refusal: CommandRefusal) -> Self {
+        match refusal {
+            CommandRefusal::NoSuchPolicy => {
+                Self::new(Kind::NoSuchPolicy, "no policy has this name")
+            }
+            CommandRefusal::NoSuchBudget => {
+                Self::new(Kind::NoSuchBudget, "no budget has this pattern")
+            }
+            CommandRefusal::NoSuchSession => Self::new(
+                Kind::NoSuchSession,
+                "no live session has this id; it may have expired",
+            ),
+            CommandRefusal::PolicyInUse { by } => Self::new(
+                Kind::PolicyInUse,
+                format!("used by {by}: change or delete that first"),
+            ),
+            CommandRefusal::TooManySessions { limit } => Self::new(
+                Kind::TooManySessions,
+                format!("sessions_per_identity_max ({limit}) is reached"),
+            ),
+            CommandRefusal::NodeIdInUse => Self::new(
+                Kind::NodeIdInUse,
+                "another disk used this node id; ids are never reused: choose a new one",
+            ),
+            CommandRefusal::Invalid(text) => Self::from_validation(text),
+            other => Self::new(Kind::Internal, format!("unexpected refusal: {other:?}")),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let parts = *self.0;
+        let mut response = (parts.status, Json(parts.body)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
+        if let Some(seconds) = parts.retry_after_s {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        headers.extend(parts.headers);
+        if let Some(not_leader) = parts.not_leader {
+            response.extensions_mut().insert(not_leader);
+        }
+        response
+    }
+}

@@ -1,0 +1,151 @@
+//! `/v1/settings`: what is the same on every node of the cluster.
+
+use axum::{Json, extract::State};
+use leasehold_ledger::{entry::Command, settings::Settings};
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    Admin,
+    json::{Body, Whole, micros},
+    policies::check_name,
+    problem::Problem,
+};
+
+/// Settings of the whole cluster.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct SettingsBody {
+    /// How long a session lives without a renewal.
+    session_ttl_ms: u64,
+    /// How often gateways sync.
+    sync_interval_ms: u64,
+    /// How much any monotonic clock may be off, in parts per million.
+    max_drift_ppm: u32,
+    /// The policy of keys that no budget matches; null: they are refused.
+    default_policy: Option<String>,
+    /// Sessions alive at once per identity.
+    sessions_per_identity_max: u32,
+    /// Keys that one session may hold leases of.
+    keys_per_session_max: u32,
+    /// Accounts alive at once per budget.
+    accounts_per_pattern_max: u64,
+    /// How long an expired session can still be settled.
+    tombstone_ttl_ms: u64,
+}
+
+impl From<&Settings> for SettingsBody {
+    fn from(settings: &Settings) -> Self {
+        Self {
+            session_ttl_ms: settings.session_ttl_us / 1_000,
+            sync_interval_ms: settings.sync_interval_us / 1_000,
+            max_drift_ppm: settings.max_drift_ppm,
+            default_policy: settings.default_policy.clone(),
+            sessions_per_identity_max: settings.sessions_per_identity_max,
+            keys_per_session_max: settings.keys_per_session_max,
+            accounts_per_pattern_max: settings.accounts_per_pattern_max,
+            tombstone_ttl_ms: settings.tombstone_ttl_us / 1_000,
+        }
+    }
+}
+
+/// Settings to change; what is absent stays as it is.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"session_ttl_ms": 10000, "default_policy": null}))]
+pub(super) struct SettingsEdit {
+    #[serde(default)]
+    session_ttl_ms: Option<Whole>,
+    #[serde(default)]
+    sync_interval_ms: Option<Whole>,
+    #[serde(default)]
+    max_drift_ppm: Option<Whole>,
+    /// null: keys that no budget matches are refused.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    default_policy: Option<Option<String>>,
+    #[serde(default)]
+    sessions_per_identity_max: Option<Whole>,
+    #[serde(default)]
+    keys_per_session_max: Option<Whole>,
+    #[serde(default)]
+    accounts_per_pattern_max: Option<Whole>,
+    #[serde(default)]
+    tombstone_ttl_ms: Option<Whole>,
+}
+
+/// Tells `null` from absent.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::<String>::deserialize(deserializer).map(Some)
+}
+
+impl SettingsEdit {
+    fn apply(self, mut settings: Settings) -> Result<Settings, Problem> {
+        let narrow = |name: &str, value: Whole| {
+            u32::try_from(value.0).map_err(|_| {
+                Problem::field(
+                    name,
+                    format!("{name} ({}) must be at most {}", value.0, u32::MAX),
+                )
+            })
+        };
+        if let Some(ms) = self.session_ttl_ms {
+            settings.session_ttl_us = micros("session_ttl_ms", ms)?;
+        }
+        if let Some(ms) = self.sync_interval_ms {
+            settings.sync_interval_us = micros("sync_interval_ms", ms)?;
+        }
+        if let Some(ppm) = self.max_drift_ppm {
+            settings.max_drift_ppm = narrow("max_drift_ppm", ppm)?;
+        }
+        if let Some(policy) = self.default_policy {
+            if let Some(name) = &policy {
+                check_name(name).map_err(|problem| problem.at("default_policy"))?;
+            }
+            settings.default_policy = policy;
+        }
+        if let Some(n) = self.sessions_per_identity_max {
+            settings.sessions_per_identity_max = narrow("sessions_per_identity_max", n)?;
+        }
+        if let Some(n) = self.keys_per_session_max {
+            settings.keys_per_session_max = narrow("keys_per_session_max", n)?;
+        }
+        if let Some(n) = self.accounts_per_pattern_max {
+            settings.accounts_per_pattern_max = n.0;
+        }
+        if let Some(ms) = self.tombstone_ttl_ms {
+            settings.tombstone_ttl_us = micros("tombstone_ttl_ms", ms)?;
+        }
+        settings.validate().map_err(Problem::from_validation)?;
+        Ok(settings)
+    }
+}
+
+/// The cluster's settings.
+#[utoipa::path(get, path = "/v1/settings", tag = "cluster", operation_id = "get_settings",
+    responses((status = 200, description = "The settings in force", body = SettingsBody)))]
+pub(super) async fn get(State(admin): State<Admin>) -> Result<Json<SettingsBody>, Problem> {
+    Ok(Json(
+        admin
+            .node
+            .read(|ledger, _| ledger.settings().into())
+            .await?,
+    ))
+}
+
+/// Changes settings. `session_ttl_ms` and `max_drift_ppm` count for sessions that
+/// open from now on.
+#[utoipa::path(put, path = "/v1/settings", tag = "cluster", operation_id = "put_settings", request_body = SettingsEdit,
+    responses((status = 200, description = "The settings in force", body = SettingsBody)))]
+pub(super) async fn put(
+    State(admin): State<Admin>,
+    Body(edit): Body<SettingsEdit>,
+) -> Result<Json<SettingsBody>, Problem> {
+    let present = admin
+        .node
+        .read(|ledger, _| ledger.settings().clone())
+        .await?;
+    let settings = edit.apply(present)?;
+    let body = SettingsBody::from(&settings);
+    admin.submit(Command::PutSettings(settings)).await?;
+    Ok(Json(body))
+}

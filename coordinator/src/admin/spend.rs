@@ -1,0 +1,245 @@
+//! `POST /v1/spend`: a spend decided by the log itself, with the headers of
+//! draft-ietf-httpapi-ratelimit-headers.
+
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, HeaderName, HeaderValue},
+    response::{IntoResponse, Response},
+};
+use leasehold_key::Key;
+use leasehold_ledger::{
+    entry::Command,
+    outcome::{Code, CommandOutcome, SpendOutcome},
+    policy::{Kind as PolicyKind, Policy},
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    Admin,
+    json::{Body, Whole, seconds_up},
+    problem::{Kind, Problem},
+};
+
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// What to spend.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"key": "acme/orders.read", "units": 1}))]
+pub(super) struct SpendBody {
+    /// The key; a slash within a segment is %2F.
+    key: String,
+    /// All or none of them; 1 unless said otherwise, 0 is admitted and charges nothing.
+    #[serde(default)]
+    units: Option<Whole>,
+}
+
+/// The spend is admitted.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Spent {
+    admitted: bool,
+    key: String,
+    units: u64,
+    /// Free units afterwards.
+    free: u64,
+}
+
+/// Spends units of a key: exact, at the price of one log entry. For callers too
+/// rare to lease.
+#[utoipa::path(post, path = "/v1/spend", tag = "spend", operation_id = "spend", request_body = SpendBody,
+    responses(
+        (status = 200, description = "Admitted", body = Spent,
+            headers(("RateLimit" = String), ("RateLimit-Policy" = String))),
+        (status = 429, description = "Denied; `code` says why, and Retry-After when to try again (absent: never)",
+            content_type = "application/problem+json", body = super::problem::ProblemBody,
+            headers(("Retry-After" = u64), ("RateLimit" = String), ("RateLimit-Policy" = String))),
+    ))]
+pub(super) async fn spend(
+    State(admin): State<Admin>,
+    Body(body): Body<SpendBody>,
+) -> Result<Response, Problem> {
+    let key = Key::parse(&body.key).map_err(|error| Problem::key(&error).at("key"))?;
+    let units = body.units.map_or(1, |units| units.0);
+    match admin
+        .submit(Command::Spend {
+            key: key.clone(),
+            units,
+        })
+        .await?
+    {
+        CommandOutcome::Spent(outcome) => answer(&key, units, outcome),
+        other => Err(Problem::new(
+            Kind::Internal,
+            format!("a spend led to {other:?}"),
+        )),
+    }
+}
+
+fn answer(key: &Key, units: u64, outcome: SpendOutcome) -> Result<Response, Problem> {
+    let headers = outcome
+        .policy
+        .as_ref()
+        .map(|policy| rate_limit(policy, &outcome))
+        .unwrap_or_default();
+    let Some(refusal) = outcome.refusal else {
+        let body = Spent {
+            admitted: true,
+            key: key.as_str().to_owned(),
+            units,
+            free: outcome.free,
+        };
+        return Ok((headers.into_iter().collect::<HeaderMap>(), Json(body)).into_response());
+    };
+    let detail = match (refusal.code, &outcome.policy) {
+        (Code::NoBudget, _) => format!("no budget matches {key}"),
+        (Code::CostAboveLimit, Some(policy)) => {
+            format!(
+                "{units} units can never be admitted: the limit of {key} is {}",
+                largest(policy)
+            )
+        }
+        (Code::Limit, _) => format!("{units} of {key} are not free now ({} are)", outcome.free),
+        (Code::TooManyAccounts, _) => {
+            "the budget has as many accounts as accounts_per_pattern_max allows".to_owned()
+        }
+        (code, _) => code.as_str().to_owned(),
+    };
+    let violated = outcome
+        .policy
+        .filter(|_| matches!(refusal.code, Code::Limit | Code::CostAboveLimit))
+        .map(|policy| policy.public_name);
+    Err(Problem::denied(
+        refusal.code.as_str(),
+        detail,
+        refusal.retry_after_us.map(seconds_up),
+        violated,
+        headers,
+    ))
+}
+
+/// The largest cost that can be admitted.
+const fn largest(policy: &Policy) -> u64 {
+    match policy.kind {
+        PolicyKind::SlidingWindow { limit, .. } => limit,
+        PolicyKind::TokenBucket { capacity, .. } => capacity,
+    }
+}
+
+/// `RateLimit-Policy: "default";q=100;w=60` and `RateLimit: "default";r=0;t=7`.
+/// Whole seconds, rounded up, so that nobody comes too early.
+fn rate_limit(policy: &Policy, outcome: &SpendOutcome) -> Vec<(HeaderName, HeaderValue)> {
+    let name = policy
+        .public_name
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"");
+    let window_us = match policy.kind {
+        PolicyKind::SlidingWindow { window_us, .. } => Some(window_us),
+        // The time in which an empty bucket fills; without refill it never does.
+        PolicyKind::TokenBucket {
+            capacity,
+            refill,
+            refill_period_us,
+        } => {
+            let fill = u128::from(capacity) * u128::from(refill_period_us);
+            fill.checked_div(u128::from(refill))
+                .and_then(|us| u64::try_from(us).ok())
+        }
+    };
+    let mut rule = format!("\"{name}\";q={}", largest(policy));
+    if let Some(us) = window_us {
+        rule.push_str(&format!(";w={}", seconds_up(us)));
+    }
+    // A denied spend's own wait may be longer than the next unit's.
+    let wait_us = outcome
+        .refusal
+        .and_then(|refusal| refusal.retry_after_us)
+        .map_or(outcome.reset_us, |retry_us| {
+            retry_us.min(outcome.reset_us.max(1))
+        });
+    let mut state = format!("\"{name}\";r={}", outcome.free);
+    if wait_us > 0 {
+        state.push_str(&format!(";t={}", seconds_up(wait_us)));
+    }
+    [(RATE_LIMIT_POLICY, rule), (RATE_LIMIT, state)]
+        .into_iter()
+        .filter_map(|(name, text)| HeaderValue::try_from(text).ok().map(|value| (name, value)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        reason = "tests"
+    )]
+
+    use leasehold_ledger::{outcome::Refusal, policy::FailureMode};
+
+    use super::*;
+
+    fn headers(
+        kind: PolicyKind,
+        name: &str,
+        free: u64,
+        reset_us: u64,
+        refusal: Option<Refusal>,
+    ) -> String {
+        let policy = Policy {
+            kind,
+            slice_factor_milli: 1_500,
+            max_wait_us: 250_000,
+            failure_mode: FailureMode::Closed,
+            public_name: name.to_owned(),
+        };
+        let outcome = SpendOutcome {
+            refusal,
+            free,
+            policy: Some(policy.clone()),
+            reset_us,
+        };
+        let texts: Vec<String> = rate_limit(&policy, &outcome)
+            .iter()
+            .map(|(n, v)| format!("{n}: {}", v.to_str().unwrap()))
+            .collect();
+        texts.join(" | ")
+    }
+
+    #[test]
+    fn the_headers_are_those_of_the_draft_in_whole_seconds_rounded_up() {
+        let window = PolicyKind::SlidingWindow {
+            limit: 100,
+            window_us: 60_000_000,
+        };
+        assert_eq!(
+            headers(window.clone(), "default", 0, 6_000_001, None),
+            r#"ratelimit-policy: "default";q=100;w=60 | ratelimit: "default";r=0;t=7"#
+        );
+        assert_eq!(
+            headers(window, "say \"hi\"", 100, 0, None),
+            r#"ratelimit-policy: "say \"hi\"";q=100;w=60 | ratelimit: "say \"hi\"";r=100"#
+        );
+        let bucket = PolicyKind::TokenBucket {
+            capacity: 20,
+            refill: 100,
+            refill_period_us: 60_000_000,
+        };
+        assert_eq!(
+            headers(bucket, "b", 3, 1, None),
+            r#"ratelimit-policy: "b";q=20;w=12 | ratelimit: "b";r=3;t=1"#
+        );
+        let dry = PolicyKind::TokenBucket {
+            capacity: 20,
+            refill: 0,
+            refill_period_us: 60_000_000,
+        };
+        assert_eq!(
+            headers(dry, "b", 3, 0, None),
+            r#"ratelimit-policy: "b";q=20 | ratelimit: "b";r=3"#
+        );
+    }
+}

@@ -1,0 +1,120 @@
+//! `leasehold cluster`.
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use super::{
+    Answer, CliError, Remote,
+    http::{delete, get, post},
+    table::table,
+    text::{field, items},
+};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ClusterCommand {
+    /// Members, leader, and how far every node is
+    Status,
+    /// Add a running, empty node
+    Add {
+        /// An id that was never used in this cluster
+        node_id: u64,
+        /// The node's host:port for the other coordinators (its --peer-listen)
+        peer: String,
+    },
+    /// Remove a member; its id is never used again
+    Remove {
+        /// Its id
+        node_id: u64,
+    },
+    /// Hand leadership to another voter
+    Lead {
+        /// Its id
+        node_id: u64,
+    },
+}
+
+impl ClusterCommand {
+    pub(super) async fn run(self, remote: &Remote) -> Result<Answer, CliError> {
+        match self {
+            Self::Status => {
+                let value = get(remote, "/v1/cluster").await?;
+                Ok(Answer {
+                    text: status(&value),
+                    value,
+                })
+            }
+            Self::Add { node_id, peer } => {
+                let body = json!({ "node_id": node_id, "peer": peer });
+                let value = post(remote, "/v1/cluster/members", &body).await?.body;
+                Ok(Answer {
+                    text: status(&value),
+                    value,
+                })
+            }
+            Self::Remove { node_id } => {
+                let value = delete(remote, &format!("/v1/cluster/members/{node_id}")).await?;
+                Ok(Answer {
+                    text: format!("node {node_id} is removed; never use its id again"),
+                    value,
+                })
+            }
+            Self::Lead { node_id } => {
+                let value = post(remote, "/v1/cluster/leader", &json!({ "node_id": node_id }))
+                    .await?
+                    .body;
+                Ok(Answer {
+                    text: format!("leadership is on its way to node {node_id}"),
+                    value,
+                })
+            }
+        }
+    }
+}
+
+fn status(cluster: &Value) -> String {
+    let log = cluster.get("log").unwrap_or(&Value::Null);
+    let leader = match cluster.get("leader") {
+        Some(Value::Null) | None => "no leader is known".to_owned(),
+        Some(id) => format!("node {id} leads"),
+    };
+    let head = format!(
+        "{leader} in term {}; answered by node {}, whose log has {} committed and {} applied",
+        field(cluster, "term"),
+        field(cluster, "answered_by"),
+        field(log, "committed"),
+        field(log, "applied"),
+    );
+    let rows: Vec<Vec<String>> = items(cluster, "members")
+        .iter()
+        .map(|member| {
+            let digest = member.get("digest").unwrap_or(&Value::Null);
+            vec![
+                field(member, "node_id"),
+                if member.get("leader") == Some(&Value::Bool(true)) {
+                    "leader".to_owned()
+                } else {
+                    field(member, "role")
+                },
+                field(member, "client_url"),
+                field(member, "peer"),
+                field(member, "matched"),
+                field(member, "lag"),
+                if digest.is_null() {
+                    "-".to_owned()
+                } else {
+                    format!("{} @{}", field(digest, "value"), field(digest, "index"))
+                },
+                match digest.get("agrees") {
+                    Some(Value::Bool(true)) => "yes",
+                    Some(Value::Bool(false)) => "NO",
+                    _ => "-",
+                }
+                .to_owned(),
+            ]
+        })
+        .collect();
+    let columns = [
+        "NODE", "ROLE", "CLIENTS", "PEERS", "MATCHED", "LAG", "DIGEST", "AGREES",
+    ];
+    format!("{head}\n\n{}", table(&columns, &rows))
+}

@@ -1,0 +1,131 @@
+//! One request to a running node. Knows nothing of resources.
+
+use std::time::Duration;
+
+use axum::http::{HeaderMap, Method, Request, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use serde_json::Value;
+
+use super::{CliError, Remote};
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// An answer that is a success.
+pub(super) struct Reply {
+    pub(super) headers: HeaderMap,
+    /// Null for an empty body.
+    pub(super) body: Value,
+}
+
+pub(super) async fn get(remote: &Remote, path: &str) -> Result<Value, CliError> {
+    call(remote, Method::GET, path, None)
+        .await
+        .map(|reply| reply.body)
+}
+
+pub(super) async fn put(remote: &Remote, path: &str, body: &Value) -> Result<Value, CliError> {
+    call(remote, Method::PUT, path, Some(body))
+        .await
+        .map(|reply| reply.body)
+}
+
+pub(super) async fn post(remote: &Remote, path: &str, body: &Value) -> Result<Reply, CliError> {
+    call(remote, Method::POST, path, Some(body)).await
+}
+
+pub(super) async fn delete(remote: &Remote, path: &str) -> Result<Value, CliError> {
+    call(remote, Method::DELETE, path, None)
+        .await
+        .map(|reply| reply.body)
+}
+
+async fn call(
+    remote: &Remote,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<Reply, CliError> {
+    let endpoint = remote.endpoint.trim_end_matches('/');
+    if endpoint.starts_with("https://") {
+        return Err(CliError::Usage(format!(
+            "--endpoint {endpoint}: TLS is not supported yet, use http://"
+        )));
+    }
+    let uri = format!("{endpoint}{path}");
+    let request = Request::builder()
+        .method(method)
+        .uri(&uri)
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(
+            header::USER_AGENT,
+            concat!("leasehold/", env!("CARGO_PKG_VERSION")),
+        )
+        .body(Full::from(body.map(Value::to_string).unwrap_or_default()))
+        .map_err(|_| bad_endpoint(endpoint))?;
+    if request.uri().scheme_str() != Some("http") || request.uri().host().is_none() {
+        return Err(bad_endpoint(endpoint));
+    }
+    let mut connector = HttpConnector::new();
+    connector.set_connect_timeout(Some(Duration::from_secs(3)));
+    let client: Client<_, Full<axum::body::Bytes>> =
+        Client::builder(TokioExecutor::new()).build(connector);
+    let exchange = async {
+        let (parts, body) = client.request(request).await?.into_parts();
+        let bytes = Limited::new(body, ANSWER_BYTES_MAX)
+            .collect()
+            .await?
+            .to_bytes();
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>((parts, bytes))
+    };
+    let (parts, bytes) = match tokio::time::timeout(ANSWER_WITHIN, exchange).await {
+        Err(_) => {
+            return Err(CliError::Unreachable(format!(
+                "{endpoint} did not answer within {} s",
+                ANSWER_WITHIN.as_secs()
+            )));
+        }
+        Ok(Err(error)) => return Err(unreachable(endpoint, error.as_ref())),
+        Ok(Ok(answer)) => answer,
+    };
+    let body = if bytes.is_empty() {
+        Value::Null
+    } else {
+        serde_json::from_slice(&bytes).unwrap_or(Value::Null)
+    };
+    if parts.status.is_success() {
+        return Ok(Reply {
+            headers: parts.headers,
+            body,
+        });
+    }
+    if body.get("code").is_some() {
+        return Err(CliError::Refused(body));
+    }
+    Err(CliError::Unreachable(format!(
+        "{endpoint} answered {} and no problem+json: is that a Leasehold node?",
+        parts.status
+    )))
+}
+
+fn bad_endpoint(endpoint: &str) -> CliError {
+    CliError::Usage(format!(
+        "--endpoint {endpoint} must be a URL like http://127.0.0.1:7070"
+    ))
+}
+
+fn unreachable(endpoint: &str, error: &(dyn std::error::Error + 'static)) -> CliError {
+    // The innermost cause is the one that says something.
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    CliError::Unreachable(format!(
+        "nobody answers at {endpoint} ({cause}): start a node with `leasehold serve`, or name another one with \
+         --endpoint or LEASEHOLD_ENDPOINT"
+    ))
+}

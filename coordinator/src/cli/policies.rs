@@ -1,0 +1,274 @@
+//! `leasehold policy` and `leasehold budget`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Map, Value, json};
+
+use super::{
+    Answer, CliError, Remote,
+    http::{delete, get, put},
+    table::table,
+    text::{duration_field, encoded, field, items, parse_duration, pattern_path, rule},
+};
+
+const POLICIES: &str = "/v1/policies/";
+const BUDGETS: &str = "/v1/budgets/";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum PolicyCommand {
+    /// All policies
+    List,
+    /// One policy
+    Get {
+        /// Its name
+        name: String,
+    },
+    /// Create or replace a policy: --limit and --window, or --capacity, --refill and --every
+    Set {
+        /// 1 to 64 of a-z A-Z 0-9 . _ -
+        name: String,
+        #[command(flatten)]
+        rule: RuleFlags,
+    },
+    /// Delete a policy that no budget uses
+    Delete {
+        /// Its name
+        name: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum BudgetCommand {
+    /// All budgets
+    List,
+    /// One budget
+    Get {
+        /// Its pattern
+        pattern: String,
+    },
+    /// Bind a pattern to a policy, by --policy or with a rule of its own
+    Set {
+        /// A key whose segments may be * or end in *, and whose last may be **
+        pattern: String,
+        /// The policy's name
+        #[arg(long, conflicts_with_all = ["limit", "window", "capacity", "refill", "every"])]
+        policy: Option<String>,
+        #[command(flatten)]
+        rule: RuleFlags,
+    },
+    /// Unbind a pattern; what is counted or outstanding expires as usual
+    Delete {
+        /// Its pattern
+        pattern: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RuleFlags {
+    /// Sliding window: units in any interval of --window
+    #[arg(long, value_name = "UNITS", requires = "window", conflicts_with_all = ["capacity", "refill", "every"])]
+    limit: Option<u64>,
+    /// Sliding window: its length, as in 60s
+    #[arg(long, value_name = "TIME", requires = "limit", value_parser = parse_duration)]
+    window: Option<u64>,
+    /// Token bucket: units that a full bucket holds
+    #[arg(long, value_name = "UNITS", requires_all = ["refill", "every"])]
+    capacity: Option<u64>,
+    /// Token bucket: units that come back --every so often
+    #[arg(long, value_name = "UNITS", requires = "capacity")]
+    refill: Option<u64>,
+    /// Token bucket: the refill period, as in 1s
+    #[arg(long, value_name = "TIME", requires = "capacity", value_parser = parse_duration)]
+    every: Option<u64>,
+    /// A lease holds so many times the recent demand [default: 1.5]
+    #[arg(long, value_name = "FACTOR")]
+    slice_factor: Option<f64>,
+    /// How long a gateway's spend waits for units [default: 250ms]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    max_wait: Option<u64>,
+    /// What gateways do while no coordinator answers [default: closed]
+    #[arg(long)]
+    failure_mode: Option<FailureModeFlag>,
+    /// The name that end users see [default: default]
+    #[arg(long, value_name = "NAME")]
+    public_name: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FailureModeFlag {
+    /// Refuse
+    Closed,
+    /// Allow, marked as degraded
+    Open,
+}
+
+impl RuleFlags {
+    fn body(&self) -> Result<Value, CliError> {
+        let mut body = Map::new();
+        let mut set = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                body.insert(name.to_owned(), value);
+            }
+        };
+        match (self.limit, self.capacity) {
+            (Some(limit), _) => {
+                set("kind", Some("sliding_window".into()));
+                set("limit", Some(limit.into()));
+                set("window_ms", self.window.map(Value::from));
+            }
+            (None, Some(capacity)) => {
+                set("kind", Some("token_bucket".into()));
+                set("capacity", Some(capacity.into()));
+                set("refill", self.refill.map(Value::from));
+                set("refill_period_ms", self.every.map(Value::from));
+            }
+            (None, None) => {
+                return Err(CliError::Usage(
+                    "say what the rule is: --limit 100 --window 60s, or --capacity 20 --refill 100 --every 60s".to_owned(),
+                ));
+            }
+        }
+        set("slice_factor", self.slice_factor.map(Value::from));
+        set("max_wait_ms", self.max_wait.map(Value::from));
+        set(
+            "failure_mode",
+            self.failure_mode.map(|mode| match mode {
+                FailureModeFlag::Closed => "closed".into(),
+                FailureModeFlag::Open => "open".into(),
+            }),
+        );
+        set("public_name", self.public_name.clone().map(Value::from));
+        Ok(body.into())
+    }
+}
+
+impl PolicyCommand {
+    pub(super) async fn run(self, remote: &Remote) -> Result<Answer, CliError> {
+        match self {
+            Self::List => {
+                let value = get(remote, "/v1/policies").await?;
+                let text = policy_table(items(&value, "policies"));
+                Ok(Answer { text, value })
+            }
+            Self::Get { name } => {
+                let value = get(remote, &format!("{POLICIES}{}", encoded(&name))).await?;
+                Ok(Answer {
+                    text: policy_table(std::slice::from_ref(&value)),
+                    value,
+                })
+            }
+            Self::Set { name, rule } => {
+                let value = put(
+                    remote,
+                    &format!("{POLICIES}{}", encoded(&name)),
+                    &rule.body()?,
+                )
+                .await?;
+                Ok(Answer {
+                    text: policy_table(std::slice::from_ref(&value)),
+                    value,
+                })
+            }
+            Self::Delete { name } => {
+                let value = delete(remote, &format!("{POLICIES}{}", encoded(&name))).await?;
+                Ok(Answer {
+                    text: format!("policy {name} is deleted"),
+                    value,
+                })
+            }
+        }
+    }
+}
+
+fn policy_table(policies: &[Value]) -> String {
+    let rows: Vec<Vec<String>> = policies
+        .iter()
+        .map(|policy| {
+            vec![
+                field(policy, "name"),
+                rule(policy),
+                field(policy, "slice_factor"),
+                duration_field(policy, "max_wait_ms"),
+                field(policy, "failure_mode"),
+                field(policy, "public_name"),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return "no policies yet: leasehold policy set NAME --limit 100 --window 60s".to_owned();
+    }
+    table(
+        &[
+            "NAME",
+            "RULE",
+            "SLICE",
+            "MAX WAIT",
+            "FAILURE MODE",
+            "PUBLIC NAME",
+        ],
+        &rows,
+    )
+}
+
+impl BudgetCommand {
+    pub(super) async fn run(self, remote: &Remote) -> Result<Answer, CliError> {
+        match self {
+            Self::List => {
+                let value = get(remote, "/v1/budgets").await?;
+                Ok(Answer {
+                    text: budget_table(items(&value, "budgets")),
+                    value,
+                })
+            }
+            Self::Get { pattern } => {
+                let value = get(remote, &pattern_path(BUDGETS, &pattern)?).await?;
+                Ok(Answer {
+                    text: budget_table(std::slice::from_ref(&value)),
+                    value,
+                })
+            }
+            Self::Set {
+                pattern,
+                policy,
+                rule,
+            } => {
+                let rule = match policy {
+                    Some(name) => name.into(),
+                    None => rule.body()?,
+                };
+                let value = put(
+                    remote,
+                    &pattern_path(BUDGETS, &pattern)?,
+                    &json!({ "policy": rule }),
+                )
+                .await?;
+                Ok(Answer {
+                    text: budget_table(std::slice::from_ref(&value)),
+                    value,
+                })
+            }
+            Self::Delete { pattern } => {
+                let value = delete(remote, &pattern_path(BUDGETS, &pattern)?).await?;
+                Ok(Answer {
+                    text: format!("budget {pattern} is deleted"),
+                    value,
+                })
+            }
+        }
+    }
+}
+
+fn budget_table(budgets: &[Value]) -> String {
+    let rows: Vec<Vec<String>> = budgets
+        .iter()
+        .map(|budget| {
+            vec![
+                field(budget, "pattern"),
+                rule(budget.get("policy").unwrap_or(&Value::Null)),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return "no budgets yet: leasehold budget set 'acme/*' --limit 100 --window 60s".to_owned();
+    }
+    table(&["PATTERN", "POLICY"], &rows)
+}

@@ -1,0 +1,147 @@
+//! JSON values and durations as people read and write them.
+
+use leasehold_key::{Key, Pattern};
+use serde_json::Value;
+
+use super::CliError;
+
+/// A field as text; `-` for null and absent.
+pub(super) fn field(value: &Value, name: &str) -> String {
+    plain(value.get(name).unwrap_or(&Value::Null))
+}
+
+pub(super) fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) if text.is_empty() => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// A field in milliseconds as a duration; `-` for null and absent.
+pub(super) fn duration_field(value: &Value, name: &str) -> String {
+    value
+        .get(name)
+        .and_then(Value::as_u64)
+        .map_or_else(|| "-".to_owned(), duration)
+}
+
+/// The largest unit that loses nothing: `60000` is `1m`.
+pub(super) fn duration(ms: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1_000, "s"),
+    ];
+    for (size, name) in UNITS {
+        if ms >= size && ms.is_multiple_of(size) {
+            return format!("{}{name}", ms / size);
+        }
+    }
+    if ms >= 1_000 {
+        return format!("{}.{:03}s", ms / 1_000, ms % 1_000);
+    }
+    format!("{ms}ms")
+}
+
+/// `250ms`, `60s`, `5m`, `1h` or `31d` in milliseconds; for clap.
+pub(super) fn parse_duration(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text} must be a whole number and a unit: 250ms, 60s, 5m, 1h or 31d");
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let size: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err(wrong()),
+    };
+    number
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(size))
+        .ok_or_else(wrong)
+}
+
+/// A policy as one phrase: `100 in any 60s`.
+pub(super) fn rule(policy: &Value) -> String {
+    let number = |name: &str| field(policy, name);
+    match policy.get("kind").and_then(Value::as_str) {
+        Some("sliding_window") => format!(
+            "{} in any {}",
+            number("limit"),
+            duration_field(policy, "window_ms")
+        ),
+        Some("token_bucket") => format!(
+            "bucket of {}, refilled by {} every {}",
+            number("capacity"),
+            number("refill"),
+            duration_field(policy, "refill_period_ms")
+        ),
+        _ => plain(policy),
+    }
+}
+
+/// The items of a list, or nothing.
+pub(super) fn items<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value
+        .get(name)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// The path of a key.
+pub(super) fn key_path(prefix: &str, text: &str) -> Result<String, CliError> {
+    let key = Key::parse(text).map_err(|error| CliError::Usage(format!("{text:?}: {error}")))?;
+    Ok(format!("{prefix}{}", key.as_str()))
+}
+
+/// The path of a pattern.
+pub(super) fn pattern_path(prefix: &str, text: &str) -> Result<String, CliError> {
+    let pattern =
+        Pattern::parse(text).map_err(|error| CliError::Usage(format!("{text:?}: {error}")))?;
+    Ok(format!("{prefix}{}", pattern.as_str()))
+}
+
+/// Any other text in a path or a query.
+pub(super) fn encoded(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_as_they_are_written() {
+        for (text, ms) in [
+            ("250ms", 250),
+            ("60s", 60_000),
+            ("5m", 300_000),
+            ("1h", 3_600_000),
+            ("31d", 2_678_400_000),
+        ] {
+            assert_eq!(parse_duration(text), Ok(ms));
+        }
+        assert_eq!(duration(60_000), "1m");
+        assert_eq!(duration(90_000), "90s");
+        assert_eq!(duration(1_250), "1.250s");
+        assert_eq!(duration(0), "0ms");
+        for text in [
+            "",
+            "60",
+            "s",
+            "1.5s",
+            "-1s",
+            "99999999999999999999d",
+            "18446744073709551615d",
+        ] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::result_large_err,
+    reason = "tests"
+)]
+
+use figment::Jail;
+
+use super::*;
+
+fn with(toml: &str) -> Result<Config, String> {
+    with_env(toml, &[], ServeFlags::default())
+}
+
+fn with_env(toml: &str, env: &[(&str, &str)], mut flags: ServeFlags) -> Result<Config, String> {
+    let mut result = Err("not run".to_owned());
+    Jail::expect_with(|jail| {
+        jail.clear_env();
+        jail.create_file("node.toml", toml)?;
+        for (name, value) in env {
+            jail.set_env(name, value);
+        }
+        flags.config = Some("node.toml".into());
+        result = Config::load(&flags).map_err(|error| error.to_string());
+        Ok(())
+    });
+    result
+}
+
+#[test]
+fn without_any_source_the_documented_defaults_hold() {
+    let config = with("").unwrap();
+    assert_eq!(config.node_id, 1);
+    assert_eq!(config.data_dir, PathBuf::from("./leasehold-data"));
+    assert_eq!(config.listen.to_string(), "127.0.0.1:7070");
+    assert_eq!(config.peer_listen.to_string(), "127.0.0.1:7071");
+    assert_eq!(config.admin_listen, None);
+    assert_eq!(config.initial_members, vec![]);
+    assert_eq!(config.cluster, Settings::default());
+    assert_eq!(config.raft.heartbeat, Duration::from_millis(100));
+    assert_eq!(config.raft.election_timeout_min, Duration::from_millis(500));
+    assert_eq!(
+        config.raft.election_timeout_max,
+        Duration::from_millis(1_000)
+    );
+    assert!(config.warnings.is_empty());
+}
+
+#[test]
+fn flags_win_over_the_environment_which_wins_over_the_file() {
+    let toml = "node_id = 2\ndata_dir = 'file'\nlisten = '127.0.0.1:1'\n[raft]\nheartbeat_ms = 50";
+    let env = [
+        ("LEASEHOLD_DATA_DIR", "env"),
+        ("LEASEHOLD_LISTEN", "127.0.0.1:2"),
+        ("LEASEHOLD_RAFT__ELECTION_TIMEOUT_MIN_MS", "600"),
+    ];
+    let flags = ServeFlags {
+        listen: Some("127.0.0.1:3".parse().unwrap()),
+        ..ServeFlags::default()
+    };
+    let config = with_env(toml, &env, flags).unwrap();
+    assert_eq!(config.node_id, 2);
+    assert_eq!(config.data_dir, PathBuf::from("env"));
+    assert_eq!(config.listen.port(), 3);
+    assert_eq!(config.raft.heartbeat, Duration::from_millis(50));
+    assert_eq!(config.raft.election_timeout_min, Duration::from_millis(600));
+}
+
+#[test]
+fn variables_that_others_invent_are_warned_about_and_ignored() {
+    let env = [
+        ("LEASEHOLD_PORT", "tcp://10.0.0.1:7070"),
+        ("LEASEHOLD_SERVICE_HOST", "10.0.0.1"),
+        ("LEASEHOLD_ENDPOINT", "http://127.0.0.1:1"),
+    ];
+    let config = with_env("", &env, ServeFlags::default()).unwrap();
+    assert_eq!(config.warnings.len(), 2, "{:?}", config.warnings);
+    assert!(config.warnings[0].contains("LEASEHOLD_PORT"));
+}
+
+#[test]
+fn every_refusal_names_the_field_its_value_and_what_is_allowed() {
+    let cases = [
+        "nodeid = 1",
+        "node_id = 0",
+        "node_id = 'one'",
+        "listen = '7070'",
+        "listen = '0.0.0.0:7070'",
+        "listen = '0.0.0.0:7070'\ninsecure = true",
+        "peer_listen = '127.0.0.1:7070'",
+        "advertise = 'https://example.org:7070'",
+        "advertise = 'example.org'",
+        "peer_advertise = 'example.org'",
+        "admin_advertise = 'http://127.0.0.1:7072'",
+        "log_format = 'xml'",
+        "[tls]\ncert = 'a.pem'",
+        "[auth]\ntoken = 'secret'",
+        "[raft]\nheartbeat_ms = 5",
+        "[raft]\nheartbeat_ms = 400",
+        "[raft]\nelection_timeout_max_ms = 500",
+        "[raft]\nelection = 1",
+        "[[initial_members]]\nnode_id = 0\npeer = '127.0.0.1:7071'",
+        "[[initial_members]]\nnode_id = 1\npeer = '127.0.0.1'",
+        "[[initial_members]]\nnode_id = 1\npeer = '127.0.0.1:7271'",
+        "[[initial_members]]\nnode_id = 2\npeer = 'a:1'\n[[initial_members]]\nnode_id = 2\npeer = 'b:1'",
+        "[cluster]\nsession_ttl_ms = -1",
+        "[cluster]\nsession_ttl_ms = 500",
+        "[cluster]\nsession_ttl = 500",
+        "[cluster]\ndefault_policy = 'basic'",
+        "= nonsense",
+    ];
+    let transcript: Vec<String> = cases
+        .iter()
+        .map(|toml| {
+            let answer = match with(toml) {
+                Ok(_) => "accepted".to_owned(),
+                Err(text) => text.replace(&std::env::temp_dir().display().to_string(), "TMP"),
+            };
+            format!("{}\n  -> {answer}", toml.replace('\n', " ; "))
+        })
+        .collect();
+    insta::assert_snapshot!(transcript.join("\n"));
+}
+
+#[test]
+fn a_missing_file_is_an_error_not_an_empty_file() {
+    let flags = ServeFlags {
+        config: Some("/nowhere/node.toml".into()),
+        ..ServeFlags::default()
+    };
+    let text = Config::load(&flags).unwrap_err().to_string();
+    assert!(text.contains("/nowhere/node.toml"), "{text}");
+}
+
+#[test]
+fn beyond_loopback_needs_an_explicit_word() {
+    let toml = "listen = '0.0.0.0:7070'\nadvertise = 'http://10.0.0.1:7070'\ninsecure = true";
+    assert_eq!(
+        with(toml).unwrap().advertise.as_deref(),
+        Some("http://10.0.0.1:7070")
+    );
+    assert!(
+        with(&toml.replace("true", "false"))
+            .unwrap_err()
+            .contains("--insecure")
+    );
+}
