@@ -226,7 +226,7 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
     let addresses = Addresses {
         client: client_addr,
         admin: admin_addr,
-        peer: running.node.peer_addr(),
+        peer: running.node.replica().peer_addr(),
         node_id: config.node_id,
         pid: std::process::id(),
     };
@@ -368,14 +368,14 @@ pub async fn run(config: Config) -> Result<(), ServeError> {
         node_id,
         client = %running.client_addr(),
         admin = %running.admin_addr(),
-        peer = %running.node().peer_addr(),
+        peer = %running.node().replica().peer_addr(),
         data_dir = %data_dir.display(),
         "serving"
     );
     if text {
         greet(node_id, &data_dir, &running);
     }
-    let mut fatal = running.node().fatal();
+    let mut fatal = running.node().replica().fatal();
     let message = tokio::select! {
         name = signals.next() => {
             tracing::info!(signal = name, "stopping");

@@ -1,6 +1,11 @@
 //! The ledger's interface before there is a ledger: delete this file, and its two
 //! lines in `lib.rs`, when there is one.
-#![allow(missing_docs, clippy::unused_self, clippy::must_use_candidate, reason = "a stand-in")]
+#![allow(
+    missing_docs,
+    clippy::unused_self,
+    clippy::must_use_candidate,
+    reason = "a stand-in"
+)]
 
 use leasehold_key::{Key, Pattern};
 
@@ -62,6 +67,18 @@ impl Ledger {
     pub fn policy(&self, _name: &str) -> Option<&Policy> {
         None
     }
+    pub fn resolve(&self, _key: &Key) -> Option<(&str, Option<&str>, &Policy)> {
+        None
+    }
+    pub fn policies(&self) -> Vec<(&str, &Policy)> {
+        Vec::new()
+    }
+    pub fn budgets(&self) -> Vec<(&Pattern, &Rule)> {
+        Vec::new()
+    }
+    pub fn totals(&self) -> Totals {
+        Totals::default()
+    }
     pub fn budget(&self, _pattern: &Pattern) -> Option<&Rule> {
         None
     }
@@ -82,4 +99,20 @@ impl Settings {
     pub fn validate(&self) -> Result<(), String> {
         Ok(())
     }
+}
+
+impl Policy {
+    /// # Errors
+    /// Never, yet.
+    pub fn validate(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Totals {
+    pub accounts: u64,
+    pub sessions: u64,
+    pub outstanding: u64,
+    pub leases: u64,
 }

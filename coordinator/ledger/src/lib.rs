@@ -4,8 +4,8 @@
 //! applies the same entries and reaches the same bytes.
 
 pub mod entry;
+mod interface;
 pub mod outcome;
 pub mod policy;
 pub mod settings;
-mod interface;
 pub use interface::Ledger;

@@ -136,7 +136,7 @@ pub(super) async fn to_leader(
     // Alone in answering without a leader: it is what an operator then looks at.
     let diagnosis = whole.method == Method::GET && whole.uri.path() == "/v1/cluster";
     let view = admin.node.leader();
-    let by = admin.node.node_id();
+    let by = admin.node.config().replica.node_id;
     let here = Request::from_parts(parts, Body::from(body));
     if view.is_self {
         let answer = next.run(here).await;

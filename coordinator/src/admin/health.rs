@@ -25,7 +25,7 @@ struct Health {
 pub(super) async fn live(State(admin): State<Admin>) -> Response {
     Json(Health {
         status: "alive",
-        node_id: Some(admin.node.node_id()),
+        node_id: Some(admin.node.config().replica.node_id),
         leader: None,
     })
     .into_response()

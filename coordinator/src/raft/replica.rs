@@ -58,7 +58,9 @@ impl Replica {
     }
 
     /// Stub.
-    pub fn with_ledger<T>(&self, read: impl FnOnce(&leasehold_ledger::Ledger) -> T) -> T { read(&leasehold_ledger::Ledger::new()) }
+    pub fn with_ledger<T>(&self, read: impl FnOnce(&leasehold_ledger::Ledger) -> T) -> T {
+        read(&leasehold_ledger::Ledger::new())
+    }
     /// Who leads; changes are published in order, and a watcher may skip some.
     #[must_use]
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
