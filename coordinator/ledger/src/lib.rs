@@ -1,11 +1,69 @@
 //! The ledger: the replicated books of a Leasehold cluster.
 //!
 //! Pure: it knows no clock, no randomness, no network and no disk. Every replica
-//! applies the same entries and reaches the same bytes.
+//! applies the same entries and reaches the same bytes. It enforces the limit and
+//! nothing else: who should get units is proposed to it, in the entry.
+//!
+//! ```
+//! use leasehold_key::{Key, Pattern};
+//! use leasehold_ledger::{
+//!     Ledger,
+//!     entry::{Command, Entry, Grant, Rule, SessionId},
+//!     policy::{Kind, Policy},
+//! };
+//!
+//! let policy = Policy {
+//!     kind: Kind::SlidingWindow { limit: 100, window_us: 60_000_000 },
+//!     slice_factor_milli: 1_500,
+//!     max_wait_us: 250_000,
+//!     failure_mode: Default::default(),
+//!     public_name: "orders".to_owned(),
+//! };
+//! let session = SessionId(7);
+//! let key = Key::parse("acme/orders")?;
+//! let mut ledger = Ledger::new();
+//! ledger.apply(1, &Entry {
+//!     now_us: 1_000,
+//!     commands: vec![
+//!         Command::PutBudget { pattern: Pattern::parse("acme/*")?, rule: Rule::Inline(policy) },
+//!         Command::Open { session, holder: "gw-1".to_owned(), identity: String::new() },
+//!     ],
+//!     ..Entry::default()
+//! });
+//! let applied = ledger.apply(2, &Entry {
+//!     now_us: 2_000,
+//!     grants: vec![Grant { session, key: key.clone(), units: 130 }],
+//!     ..Entry::default()
+//! });
+//! assert_eq!(applied.grants[0].units, 100, "a grant is clamped to what is free");
+//! assert_eq!(ledger.account(&key).map(|account| account.outstanding), Some(100));
+//! # Ok::<(), leasehold_key::KeyError>(())
+//! ```
+#![deny(clippy::arithmetic_side_effects, clippy::float_arithmetic)]
+#![deny(clippy::disallowed_types)]
 
+mod account;
+mod accounts;
+mod apply;
+mod check;
+mod digest;
 pub mod entry;
-mod interface;
+mod exact;
+mod kind;
+mod ledger;
 pub mod outcome;
 pub mod policy;
+mod rules;
+mod sessions;
 pub mod settings;
-pub use interface::Ledger;
+mod shards;
+mod snapshot;
+mod time;
+mod views;
+mod wire;
+
+pub use check::Violation;
+pub use ledger::Ledger;
+pub use snapshot::{CHUNK_BYTES_MAX, Chunks, FrozenLedger, SnapshotError};
+pub use views::Totals;
+pub use wire::FormatError;

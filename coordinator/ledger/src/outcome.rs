@@ -90,6 +90,23 @@ pub enum Code {
     Misbehaved,
 }
 
+impl Code {
+    /// The code as users see it; never changes.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::NoBudget => "no_budget",
+            Self::CostAboveLimit => "cost_above_limit",
+            Self::TooManyAccounts => "too_many_accounts",
+            Self::TooManyKeys => "too_many_keys",
+            Self::SessionExpired => "session_expired",
+            Self::SessionEnded => "session_ended",
+            Self::Misbehaved => "misbehaved",
+        }
+    }
+}
+
 /// What became of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandOutcome {

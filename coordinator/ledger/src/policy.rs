@@ -1,8 +1,6 @@
 //! Policies: the rule that an account follows. Knows nothing of accounts, time
 //! or names of budgets.
 
-use thiserror::Error;
-
 /// The greatest limit, capacity, refill or cost: 2^53 − 1, so that every figure
 /// survives JSON.
 pub const UNITS_MAX: u64 = (1 << 53) - 1;
@@ -56,4 +54,191 @@ pub struct Policy {
     pub failure_mode: FailureMode,
     /// The name that end users see; 1 to 64 visible ASCII characters.
     pub public_name: String,
+}
+
+/// Bounds of the fields that clients act on.
+const SLICE_FACTOR_MILLI: std::ops::RangeInclusive<u32> = 1_000..=10_000;
+const MAX_WAIT_US: std::ops::RangeInclusive<u64> = 1_000..=60_000_000;
+const PUBLIC_NAME_BYTES_MAX: usize = 64;
+
+impl Policy {
+    /// Judges every range. Times are stated in milliseconds, as users set them.
+    ///
+    /// # Errors
+    /// A text that names the field, its value and the allowed range.
+    pub fn validate(&self) -> Result<(), String> {
+        match self.kind {
+            Kind::SlidingWindow { limit, window_us } => {
+                check_units("limit", limit, 0)?;
+                check_duration("window_ms", window_us)?;
+            }
+            Kind::TokenBucket {
+                capacity,
+                refill,
+                refill_period_us,
+            } => {
+                check_units("capacity", capacity, 0)?;
+                check_units("refill", refill, 1)?;
+                check_duration("refill_period_ms", refill_period_us)?;
+            }
+        }
+        if !SLICE_FACTOR_MILLI.contains(&self.slice_factor_milli) {
+            return Err(format!(
+                "slice_factor ({} thousandths) must be 1.0 to 10.0",
+                self.slice_factor_milli
+            ));
+        }
+        if !MAX_WAIT_US.contains(&self.max_wait_us) {
+            return Err(format!(
+                "max_wait_ms ({}) must be 1 to 60000",
+                millis(self.max_wait_us)
+            ));
+        }
+        let name = self.public_name.as_bytes();
+        if name.is_empty()
+            || name.len() > PUBLIC_NAME_BYTES_MAX
+            || !name.iter().all(u8::is_ascii_graphic)
+        {
+            return Err(format!(
+                "public_name must have 1 to {PUBLIC_NAME_BYTES_MAX} visible ASCII characters"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Kind {
+    /// The limit, or the bucket's capacity: the largest cost that can be admitted.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        match self {
+            Self::SlidingWindow { limit, .. } => *limit,
+            Self::TokenBucket { capacity, .. } => *capacity,
+        }
+    }
+}
+
+fn check_units(field: &str, units: u64, min: u64) -> Result<(), String> {
+    if (min..=UNITS_MAX).contains(&units) {
+        return Ok(());
+    }
+    Err(format!("{field} ({units}) must be {min} to {UNITS_MAX}"))
+}
+
+fn check_duration(field: &str, duration_us: u64) -> Result<(), String> {
+    if (WINDOW_US_MIN..=WINDOW_US_MAX).contains(&duration_us) {
+        return Ok(());
+    }
+    Err(format!(
+        "{field} ({}) must be {} to {} (31 days)",
+        millis(duration_us),
+        millis(WINDOW_US_MIN),
+        millis(WINDOW_US_MAX)
+    ))
+}
+
+/// Microseconds as the milliseconds that users set, with a fraction if need be.
+pub(crate) fn millis(us: u64) -> String {
+    let (whole, part) = (us.div_euclid(1_000), us.rem_euclid(1_000));
+    if part == 0 {
+        whole.to_string()
+    } else {
+        format!("{whole}.{part:03}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+    use super::*;
+
+    fn policy(kind: Kind) -> Policy {
+        Policy {
+            kind,
+            slice_factor_milli: 1_500,
+            max_wait_us: 250_000,
+            failure_mode: FailureMode::Closed,
+            public_name: "orders".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_bounds_themselves_are_allowed_and_a_limit_of_0_too() {
+        for limit in [0, 1, UNITS_MAX] {
+            for window_us in [WINDOW_US_MIN, WINDOW_US_MAX] {
+                policy(Kind::SlidingWindow { limit, window_us })
+                    .validate()
+                    .unwrap();
+                let bucket = Kind::TokenBucket {
+                    capacity: limit,
+                    refill: 1,
+                    refill_period_us: window_us,
+                };
+                policy(bucket).validate().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_named_with_the_range() {
+        let window = |limit, window_us| policy(Kind::SlidingWindow { limit, window_us });
+        let bucket = |capacity, refill, refill_period_us| {
+            policy(Kind::TokenBucket {
+                capacity,
+                refill,
+                refill_period_us,
+            })
+        };
+        let good = window(1, 1_000_000);
+        for (policy, text) in [
+            (
+                window(1 << 53, 1_000_000),
+                "limit (9007199254740992) must be 0 to 9007199254740991",
+            ),
+            (
+                window(1, 0),
+                "window_ms (0) must be 100 to 2678400000 (31 days)",
+            ),
+            (
+                window(1, 99_999),
+                "window_ms (99.999) must be 100 to 2678400000 (31 days)",
+            ),
+            (
+                bucket(1 << 53, 1, 1_000_000),
+                "capacity (9007199254740992) must be 0 to 9007199254740991",
+            ),
+            (
+                bucket(1, 0, 1_000_000),
+                "refill (0) must be 1 to 9007199254740991",
+            ),
+            (
+                bucket(1, 1, u64::MAX),
+                "refill_period_ms (18446744073709551.615) must be 100 to 2678400000 (31 days)",
+            ),
+            (
+                Policy {
+                    slice_factor_milli: 999,
+                    ..good.clone()
+                },
+                "slice_factor (999 thousandths) must be 1.0 to 10.0",
+            ),
+            (
+                Policy {
+                    max_wait_us: 0,
+                    ..good.clone()
+                },
+                "max_wait_ms (0) must be 1 to 60000",
+            ),
+            (
+                Policy {
+                    public_name: "a b".to_owned(),
+                    ..good
+                },
+                "public_name must have 1 to 64 visible ASCII characters",
+            ),
+        ] {
+            assert_eq!(policy.validate().unwrap_err(), text);
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Cluster settings: replicated, the same on every node.
 
+use crate::policy::millis;
+
 /// Settings of the whole cluster. `Settings::validate` is the only judge of
 /// their ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,121 @@ impl Default for Settings {
             keys_per_session_max: 100_000,
             accounts_per_pattern_max: 1_000_000,
             tombstone_ttl_us: 3_600_000_000,
+        }
+    }
+}
+
+/// A session's ttl is at least this many sync intervals, so that two lost syncs
+/// in a row do not end it.
+const SYNCS_PER_TTL_MIN: u64 = 3;
+
+impl Settings {
+    /// Judges every range. Times are stated in milliseconds, as users set them.
+    ///
+    /// # Errors
+    /// A text that names the field, its value and the allowed range.
+    pub fn validate(&self) -> Result<(), String> {
+        check_time("session_ttl_ms", self.session_ttl_us, 100_000, 600_000_000)?;
+        check_time(
+            "sync_interval_ms",
+            self.sync_interval_us,
+            10_000,
+            60_000_000,
+        )?;
+        if self.session_ttl_us < self.sync_interval_us.saturating_mul(SYNCS_PER_TTL_MIN) {
+            return Err(format!(
+                "session_ttl_ms ({}) must be at least {SYNCS_PER_TTL_MIN} × sync_interval_ms ({})",
+                millis(self.session_ttl_us),
+                millis(self.sync_interval_us)
+            ));
+        }
+        check_count("max_drift_ppm", self.max_drift_ppm.into(), 0, 100_000)?;
+        check_count(
+            "sessions_per_identity_max",
+            self.sessions_per_identity_max.into(),
+            1,
+            1_000_000,
+        )?;
+        check_count(
+            "keys_per_session_max",
+            self.keys_per_session_max.into(),
+            1,
+            1_000_000,
+        )?;
+        check_count(
+            "accounts_per_pattern_max",
+            self.accounts_per_pattern_max,
+            1,
+            10_000_000,
+        )?;
+        check_time("tombstone_ttl_ms", self.tombstone_ttl_us, 0, 86_400_000_000)
+    }
+}
+
+fn check_time(field: &str, us: u64, min_us: u64, max_us: u64) -> Result<(), String> {
+    if (min_us..=max_us).contains(&us) {
+        return Ok(());
+    }
+    Err(format!(
+        "{field} ({}) must be {} to {}",
+        millis(us),
+        millis(min_us),
+        millis(max_us)
+    ))
+}
+
+fn check_count(field: &str, count: u64, min: u64, max: u64) -> Result<(), String> {
+    if (min..=max).contains(&count) {
+        return Ok(());
+    }
+    Err(format!("{field} ({count}) must be {min} to {max}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid() {
+        Settings::default().validate().unwrap();
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_named_with_the_range() {
+        let good = Settings::default();
+        for (settings, text) in [
+            (
+                Settings {
+                    session_ttl_us: 500_000,
+                    ..good.clone()
+                },
+                "session_ttl_ms (500) must be at least 3 × sync_interval_ms (1000)",
+            ),
+            (
+                Settings {
+                    session_ttl_us: 0,
+                    ..good.clone()
+                },
+                "session_ttl_ms (0) must be 100 to 600000",
+            ),
+            (
+                Settings {
+                    max_drift_ppm: 100_001,
+                    ..good.clone()
+                },
+                "max_drift_ppm (100001) must be 0 to 100000",
+            ),
+            (
+                Settings {
+                    keys_per_session_max: 0,
+                    ..good
+                },
+                "keys_per_session_max (0) must be 1 to 1000000",
+            ),
+        ] {
+            assert_eq!(settings.validate().unwrap_err(), text);
         }
     }
 }

@@ -1,0 +1,393 @@
+//! The books of one key: what counts, and who holds units of it. Does not know
+//! sessions beyond their ids, other accounts, or where its rule comes from.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use leasehold_key::Key;
+
+use crate::{
+    digest,
+    entry::{Report, SessionId, SpentAge},
+    exact,
+    kind::{Books, Rebound},
+    outcome::{Lifetime, ReportRefusal},
+    rules::Binding,
+    shards::Spread,
+};
+
+/// One account.
+#[derive(Clone, Debug)]
+pub(crate) struct Account {
+    pub(crate) key: Key,
+    /// The rule that it follows, or followed last.
+    pub(crate) binding: Arc<Binding>,
+    /// The log index at which grants last had to open new generations.
+    pub(crate) epoch: u64,
+    pub(crate) books: Books,
+    /// The sum over the leases.
+    pub(crate) outstanding: u64,
+    pub(crate) leases: BTreeMap<LeaseId, Lease>,
+    /// The hashes of the leases, so that a change costs one lease's.
+    pub(crate) lease_hashes: digest::Sum,
+    pub(crate) lifetime: Lifetime,
+    /// When to look whether the account can be dropped; none while it has leases.
+    pub(crate) due_us: Option<u64>,
+    /// The account's part in the ledger's digest.
+    pub(crate) hash: u64,
+}
+
+/// Who holds a lease, and the log index that opened it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LeaseId {
+    pub(crate) session: SessionId,
+    pub(crate) generation: u64,
+}
+
+/// The running totals of one lease. They only grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) granted: u64,
+    pub(crate) spent: u64,
+    pub(crate) returned: u64,
+    /// Cluster time of the first grant: no spend is older.
+    pub(crate) first_grant_us: u64,
+    /// The account's epoch when it opened.
+    pub(crate) epoch: u64,
+    /// It reported more than it was granted: no more grants.
+    pub(crate) misbehaved: bool,
+}
+
+impl Lease {
+    pub(crate) const fn outstanding(&self) -> u64 {
+        exact::sub(exact::sub(self.granted, self.spent), self.returned)
+    }
+
+    fn hash(&self, id: LeaseId) -> u64 {
+        let (upper, lower) = digest::halves(id.session.0);
+        digest::words([
+            upper,
+            lower,
+            id.generation,
+            self.granted,
+            self.spent,
+            self.returned,
+            self.first_grant_us,
+            self.epoch,
+            u64::from(self.misbehaved),
+        ])
+    }
+}
+
+/// What became of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reported {
+    /// The lease goes on.
+    Applied,
+    /// The lease was final and is forgotten.
+    Forgotten,
+    /// No such lease: it was final before.
+    Unknown,
+    /// Nothing was applied.
+    Refused(ReportRefusal),
+}
+
+/// What an ended session's lease left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Presumed {
+    pub(crate) generation: u64,
+    /// What had been reported.
+    pub(crate) spent: u64,
+    /// What nobody knows.
+    pub(crate) units: u64,
+    /// The account's epoch then.
+    pub(crate) epoch: u64,
+}
+
+impl Account {
+    pub(crate) fn new(key: Key, binding: Arc<Binding>, books: Books, epoch: u64) -> Self {
+        Self {
+            key,
+            binding,
+            epoch,
+            books,
+            outstanding: 0,
+            leases: BTreeMap::new(),
+            lease_hashes: digest::Sum::default(),
+            lifetime: Lifetime::default(),
+            due_us: None,
+            hash: 0,
+        }
+    }
+
+    /// Units that can be granted; the books are settled.
+    pub(crate) fn free_at(&self, now_us: u64) -> u64 {
+        self.books.free_at(now_us, self.outstanding)
+    }
+
+    /// The first moment at which more units are free by time alone.
+    pub(crate) fn more_free_when(&self, now_us: u64) -> Option<u64> {
+        let wanted = self.free_at(now_us).saturating_add(1);
+        self.books.free_when(wanted, now_us, self.outstanding)
+    }
+
+    /// The newest lease of a session.
+    pub(crate) fn newest(&self, session: SessionId) -> Option<(LeaseId, &Lease)> {
+        self.leases
+            .range(leases_of(session))
+            .next_back()
+            .map(|(id, lease)| (*id, lease))
+    }
+
+    /// All leases of a session, the oldest first.
+    pub(crate) fn of_session(
+        &self,
+        session: SessionId,
+    ) -> impl Iterator<Item = (&LeaseId, &Lease)> {
+        self.leases.range(leases_of(session))
+    }
+
+    /// Whether grants continue in a lease rather than open a new generation.
+    pub(crate) const fn continues(&self, lease: &Lease) -> bool {
+        lease.epoch == self.epoch
+    }
+
+    /// Changes a lease and keeps sums and hashes in step.
+    fn change<R>(&mut self, id: LeaseId, change: impl FnOnce(&mut Lease) -> R) -> Option<R> {
+        let lease = self.leases.get_mut(&id)?;
+        self.lease_hashes.remove(lease.hash(id));
+        self.outstanding = exact::sub(self.outstanding, lease.outstanding());
+        let result = change(lease);
+        self.outstanding = exact::add(self.outstanding, lease.outstanding());
+        self.lease_hashes.add(lease.hash(id));
+        Some(result)
+    }
+
+    /// Takes a lease out; what it has outstanding is for the caller to account for.
+    fn forget(&mut self, id: LeaseId) -> Option<Lease> {
+        let lease = self.leases.remove(&id)?;
+        self.lease_hashes.remove(lease.hash(id));
+        self.outstanding = exact::sub(self.outstanding, lease.outstanding());
+        Some(lease)
+    }
+
+    /// Puts a lease in.
+    pub(crate) fn put(&mut self, id: LeaseId, lease: Lease) {
+        self.lease_hashes.add(lease.hash(id));
+        self.outstanding = exact::add(self.outstanding, lease.outstanding());
+        self.leases.insert(id, lease);
+    }
+
+    /// Grants units that the caller has found free, in the session's lease of
+    /// this epoch or in a new one. Gives the generation and its new total.
+    pub(crate) fn grant(
+        &mut self,
+        session: SessionId,
+        units: u64,
+        index: u64,
+        now_us: u64,
+    ) -> (u64, u64) {
+        self.lifetime.granted = self.lifetime.granted.saturating_add(units);
+        let continued = self
+            .newest(session)
+            .filter(|(_, lease)| self.continues(lease))
+            .map(|(id, _)| id);
+        if let Some(id) = continued {
+            let granted = self.change(id, |lease| {
+                lease.granted = exact::add(lease.granted, units);
+                lease.granted
+            });
+            return (id.generation, granted.unwrap_or(0));
+        }
+        let lease = Lease {
+            granted: units,
+            spent: 0,
+            returned: 0,
+            first_grant_us: now_us,
+            epoch: self.epoch,
+            misbehaved: false,
+        };
+        self.put(
+            LeaseId {
+                session,
+                generation: index,
+            },
+            lease,
+        );
+        (index, units)
+    }
+
+    /// Applies a report's totals. `last` also gives back what is neither spent
+    /// nor returned, and forgets the lease.
+    pub(crate) fn report(
+        &mut self,
+        session: SessionId,
+        report: &Report,
+        last: bool,
+        now_us: u64,
+    ) -> Reported {
+        let id = LeaseId {
+            session,
+            generation: report.generation,
+        };
+        let Some(lease) = self.leases.get(&id) else {
+            return Reported::Unknown;
+        };
+        if last && report.held > 0 {
+            return Reported::Refused(ReportRefusal::LastWhileHeld);
+        }
+        let spent = lease.spent.max(report.spent_total);
+        let returned = lease.returned.max(report.returned_total);
+        let Some(unspent) = spent
+            .checked_add(returned)
+            .and_then(|accounted_for| lease.granted.checked_sub(accounted_for))
+        else {
+            self.change(id, |lease| lease.misbehaved = true);
+            return Reported::Refused(ReportRefusal::Misbehaved);
+        };
+        let new_spent = exact::sub(spent, lease.spent);
+        let mut new_returned = exact::sub(returned, lease.returned);
+        let first_grant_us = lease.first_grant_us;
+        if last {
+            new_returned = exact::add(new_returned, unspent);
+            self.forget(id);
+        } else {
+            self.change(id, |lease| {
+                lease.spent = spent;
+                lease.returned = returned;
+            });
+        }
+        self.lifetime.returned = self.lifetime.returned.saturating_add(new_returned);
+        self.lifetime.spent = self.lifetime.spent.saturating_add(new_spent);
+        self.charge_aged(new_spent, &report.ages, first_grant_us, now_us);
+        if last {
+            Reported::Forgotten
+        } else {
+            Reported::Applied
+        }
+    }
+
+    /// Charges units with the ages that a report states: units that no age
+    /// covers are 0 old, and when more is covered than is new, the youngest
+    /// ages count, because older units may be the ones applied before.
+    fn charge_aged(&mut self, units: u64, ages: &[SpentAge], first_grant_us: u64, now_us: u64) {
+        if units == 0 {
+            return;
+        }
+        let covered = ages
+            .iter()
+            .fold(0_u64, |covered, age| covered.saturating_add(age.units));
+        let mut left = units.min(covered);
+        self.books.charge(exact::sub(units, left), now_us);
+        let mut charge = |age: &SpentAge| {
+            let aged = left.min(age.units);
+            left = exact::sub(left, aged);
+            let date_us = now_us
+                .saturating_sub(age.age_us)
+                .max(first_grant_us)
+                .min(now_us);
+            self.books.charge(aged, date_us);
+        };
+        if ages.is_sorted_by_key(|age| age.age_us) {
+            ages.iter().for_each(&mut charge);
+        } else {
+            let mut youngest_first = ages.to_vec();
+            youngest_first.sort_unstable_by_key(|age| age.age_us);
+            youngest_first.iter().for_each(&mut charge);
+        }
+        // A date can be older than the window.
+        self.books.settle(now_us);
+    }
+
+    /// Ends every lease of a session: what it has outstanding is presumed spent
+    /// at `date_us`.
+    pub(crate) fn presume(
+        &mut self,
+        session: SessionId,
+        date_us: u64,
+        now_us: u64,
+        mut left_behind: impl FnMut(Presumed),
+    ) {
+        while let Some((id, _)) = self.newest(session) {
+            let Some(lease) = self.forget(id) else { break };
+            let units = lease.outstanding();
+            self.books.charge(units, date_us.min(now_us));
+            self.lifetime.presumed_spent = self.lifetime.presumed_spent.saturating_add(units);
+            left_behind(Presumed {
+                generation: id.generation,
+                spent: lease.spent,
+                units,
+                epoch: self.epoch,
+            });
+        }
+        self.books.settle(now_us);
+    }
+
+    /// Refunds units that were presumed spent at `date_us`, if they still count
+    /// in the books that they were charged to.
+    pub(crate) fn refund(&mut self, units: u64, epoch: u64, date_us: u64, now_us: u64) {
+        if epoch == self.epoch {
+            let refunded = self.books.refund(units, date_us, now_us);
+            self.lifetime.presumed_spent = self.lifetime.presumed_spent.saturating_sub(refunded);
+        }
+    }
+
+    /// Follows an edited rule.
+    pub(crate) fn rebind(
+        &mut self,
+        binding: Arc<Binding>,
+        drift_ppm: u32,
+        index: u64,
+        now_us: u64,
+    ) {
+        let rebound = self
+            .books
+            .rebind(&binding.policy.kind, drift_ppm, now_us, self.outstanding);
+        if rebound == Rebound::NewEpoch {
+            self.epoch = index;
+        }
+        self.binding = binding;
+    }
+
+    /// Whether nothing would be lost by dropping it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.leases.is_empty() && self.books.is_idle()
+    }
+
+    /// The account's part in the digest, from its fields.
+    pub(crate) fn computed_hash(&self) -> u64 {
+        digest::words([
+            self.key.spread(),
+            self.binding.hash,
+            self.epoch,
+            self.outstanding,
+            self.books.hash(),
+            self.lease_hashes.value(),
+            self.lifetime.granted,
+            self.lifetime.spent,
+            self.lifetime.returned,
+            self.lifetime.presumed_spent,
+            self.lifetime.central,
+            self.due_us.map_or(0, |due_us| due_us.saturating_add(1)),
+        ])
+    }
+
+    /// The hashes of its leases, added up anew.
+    pub(crate) fn computed_lease_hashes(&self) -> digest::Sum {
+        let mut sum = digest::Sum::default();
+        for (id, lease) in &self.leases {
+            sum.add(lease.hash(*id));
+        }
+        sum
+    }
+}
+
+/// Every lease id of a session.
+pub(crate) const fn leases_of(session: SessionId) -> std::ops::RangeInclusive<LeaseId> {
+    LeaseId {
+        session,
+        generation: 0,
+    }..=LeaseId {
+        session,
+        generation: u64::MAX,
+    }
+}

@@ -1,0 +1,209 @@
+//! Commands of operators and of the service: judged first, then done.
+
+use std::sync::Arc;
+
+use crate::{
+    entry::{Command, Rule, SessionId},
+    ledger::Ledger,
+    outcome::{CommandOutcome, CommandRefusal},
+    policy::Policy,
+    sessions::Session,
+    settings::Settings,
+};
+
+use super::{edit, settle, spend};
+
+/// The longest name of a policy.
+const NAME_BYTES_MAX: usize = 64;
+/// The longest holder name and identity.
+const HOLDER_BYTES_MAX: usize = 128;
+const IDENTITY_BYTES_MAX: usize = 512;
+
+const DONE: CommandOutcome = CommandOutcome::Done { changed: true };
+const NOTHING_TO_DO: CommandOutcome = CommandOutcome::Done { changed: false };
+
+/// Does what a command asks, or refuses it and changes nothing.
+pub(crate) fn command(ledger: &mut Ledger, command: &Command) -> CommandOutcome {
+    let done = match command {
+        Command::Open {
+            session,
+            holder,
+            identity,
+        } => open(ledger, *session, holder, identity),
+        Command::Settle {
+            session,
+            identity,
+            leases,
+        } => Ok(settle::settle(ledger, *session, identity, leases)),
+        Command::EndSession { session } => end_session(ledger, *session),
+        Command::PutPolicy { name, policy } => put_policy(ledger, name, policy),
+        Command::DeletePolicy { name } => delete_policy(ledger, name),
+        Command::PutBudget { pattern, rule } => put_budget(ledger, pattern, rule),
+        Command::DeleteBudget { pattern } => delete_budget(ledger, pattern),
+        Command::Spend { key, units } => {
+            Ok(CommandOutcome::Spent(spend::spend(ledger, key, *units)))
+        }
+        Command::PutSettings(settings) => put_settings(ledger, settings),
+        Command::RegisterNode { node_id, disk_id } => register_node(ledger, *node_id, *disk_id),
+    };
+    done.unwrap_or_else(CommandOutcome::Refused)
+}
+
+type Done = Result<CommandOutcome, CommandRefusal>;
+
+fn invalid(text: impl Into<String>) -> CommandRefusal {
+    CommandRefusal::Invalid(text.into())
+}
+
+fn open(ledger: &mut Ledger, id: SessionId, holder: &str, identity: &str) -> Done {
+    if holder.is_empty() || holder.len() > HOLDER_BYTES_MAX {
+        return Err(invalid(format!(
+            "holder ({} bytes) must have 1 to {HOLDER_BYTES_MAX} bytes",
+            holder.len()
+        )));
+    }
+    if identity.len() > IDENTITY_BYTES_MAX {
+        return Err(invalid(format!(
+            "identity ({} bytes) must have at most {IDENTITY_BYTES_MAX} bytes",
+            identity.len()
+        )));
+    }
+    if ledger.sessions.is_known(id) {
+        return Err(CommandRefusal::SessionExists);
+    }
+    let limit = ledger.settings.sessions_per_identity_max;
+    if ledger.sessions.of_identity(identity) >= limit.into() {
+        return Err(CommandRefusal::TooManySessions { limit });
+    }
+    let session = Session::open(holder, identity, &ledger.settings, ledger.now_us);
+    let opened = CommandOutcome::Opened {
+        deadline_us: session.deadline_us,
+        validity_us: session.validity_us,
+        ttl_us: session.ttl_us,
+    };
+    ledger.sessions.open(id, session);
+    Ok(opened)
+}
+
+fn end_session(ledger: &mut Ledger, id: SessionId) -> Done {
+    let changed = ledger
+        .sessions
+        .update(id, |session| !std::mem::replace(&mut session.ended, true))
+        .ok_or(CommandRefusal::NoSuchSession)?;
+    Ok(CommandOutcome::Done { changed })
+}
+
+fn check_name(name: &str) -> Result<(), CommandRefusal> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(allowed) {
+        return Err(invalid(format!(
+            "name must have 1 to {NAME_BYTES_MAX} characters of A-Z, a-z, 0-9, '.', '_' and '-'"
+        )));
+    }
+    Ok(())
+}
+
+fn put_policy(ledger: &mut Ledger, name: &str, policy: &Policy) -> Done {
+    check_name(name)?;
+    policy.validate().map_err(invalid)?;
+    if ledger
+        .rules
+        .policies()
+        .get(name)
+        .is_some_and(|old| *old.policy == *policy)
+    {
+        return Ok(NOTHING_TO_DO);
+    }
+    ledger.rules.put_policy(name, policy.clone(), ledger.now_us);
+    edit::follow_rules(ledger, |account| {
+        account.binding.policy_name.as_deref() == Some(name)
+    });
+    Ok(DONE)
+}
+
+fn delete_policy(ledger: &mut Ledger, name: &str) -> Done {
+    if !ledger.rules.policies().contains_key(name) {
+        return Err(CommandRefusal::NoSuchPolicy);
+    }
+    if ledger.settings.default_policy.as_deref() == Some(name) {
+        return Err(CommandRefusal::PolicyInUse {
+            by: "default_policy".to_owned(),
+        });
+    }
+    if let Some(pattern) = ledger.rules.user_of(name) {
+        return Err(CommandRefusal::PolicyInUse {
+            by: pattern.to_string(),
+        });
+    }
+    ledger.rules.delete_policy(name);
+    Ok(DONE)
+}
+
+fn put_budget(ledger: &mut Ledger, pattern: &leasehold_key::Pattern, rule: &Rule) -> Done {
+    match rule {
+        Rule::Named(name) if !ledger.rules.policies().contains_key(name) => {
+            return Err(CommandRefusal::NoSuchPolicy);
+        }
+        Rule::Named(_) => {}
+        Rule::Inline(policy) => policy.validate().map_err(invalid)?,
+    }
+    if ledger
+        .rules
+        .budgets()
+        .get(pattern)
+        .is_some_and(|old| old.rule == *rule)
+    {
+        return Ok(NOTHING_TO_DO);
+    }
+    ledger
+        .rules
+        .put_budget(pattern.clone(), rule.clone(), ledger.now_us);
+    edit::follow_rules(ledger, |account| pattern.matches(&account.key));
+    Ok(DONE)
+}
+
+fn delete_budget(ledger: &mut Ledger, pattern: &leasehold_key::Pattern) -> Done {
+    if ledger.rules.budgets().get(pattern).is_none() {
+        return Err(CommandRefusal::NoSuchBudget);
+    }
+    ledger.rules.delete_budget(pattern);
+    edit::follow_rules(ledger, |account| {
+        account.binding.pattern.as_ref() == Some(pattern)
+    });
+    Ok(DONE)
+}
+
+fn put_settings(ledger: &mut Ledger, settings: &Settings) -> Done {
+    settings.validate().map_err(invalid)?;
+    if let Some(name) = &settings.default_policy
+        && !ledger.rules.policies().contains_key(name)
+    {
+        return Err(CommandRefusal::NoSuchPolicy);
+    }
+    if *settings == *ledger.settings {
+        return Ok(NOTHING_TO_DO);
+    }
+    let old = Arc::clone(&ledger.settings);
+    ledger.set_settings(settings.clone());
+    if settings.default_policy != old.default_policy {
+        ledger
+            .rules
+            .put_default(settings.default_policy.as_deref(), ledger.now_us);
+        edit::follow_rules(ledger, |account| account.binding.pattern.is_none());
+    }
+    if settings.max_drift_ppm != old.max_drift_ppm {
+        edit::follow_drift(ledger);
+    }
+    Ok(DONE)
+}
+
+fn register_node(ledger: &mut Ledger, node_id: u64, disk_id: u128) -> Done {
+    match ledger.nodes.get(&node_id) {
+        Some(known) if *known == disk_id => Ok(NOTHING_TO_DO),
+        Some(_) => Err(CommandRefusal::NodeIdInUse),
+        None => {
+            ledger.add_node(node_id, disk_id);
+            Ok(DONE)
+        }
+    }
+}

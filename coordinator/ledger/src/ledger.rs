@@ -1,0 +1,176 @@
+//! The ledger's state, and the order in which an entry's parts count. Does not
+//! know why an entry was made.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use crate::{
+    accounts::Accounts, apply, digest, entry::Entry, outcome::Applied, rules::Rules,
+    sessions::Sessions, settings::Settings, wire,
+};
+
+/// How many digests of past entries are kept.
+const DIGESTS_KEPT: usize = 64;
+
+/// The replicated books. Equal entries lead to equal ledgers, byte for byte.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    pub(crate) now_us: u64,
+    pub(crate) last_index: u64,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings_hash: u64,
+    pub(crate) rules: Rules,
+    pub(crate) accounts: Accounts,
+    pub(crate) sessions: Sessions,
+    /// The disk that used each node id, for ever.
+    pub(crate) nodes: Arc<BTreeMap<u64, u128>>,
+    pub(crate) node_hashes: digest::Sum,
+    /// Digests after the last entries, by log index.
+    digests: VecDeque<(u64, u64)>,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Ledger {
+    /// An empty ledger with the default settings, at time 0.
+    #[must_use]
+    pub fn new() -> Self {
+        let settings = Settings::default();
+        Self {
+            now_us: 0,
+            last_index: 0,
+            settings_hash: settings_hash(&settings),
+            settings: Arc::new(settings),
+            rules: Rules::new(),
+            accounts: Accounts::new(),
+            sessions: Sessions::new(),
+            nodes: Arc::default(),
+            node_hashes: digest::Sum::default(),
+            digests: VecDeque::new(),
+        }
+    }
+
+    /// Applies one entry.
+    ///
+    /// Time moves first (never backwards), then reports and renewals count, so
+    /// that sessions whose syncs waited out a pause survive it; then sessions
+    /// expire, then commands count, then grants, each with what is still free.
+    ///
+    /// # Panics
+    /// When `index` is not greater than that of the entry before, or when the
+    /// books are found broken: a replica must stop then.
+    pub fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
+        assert!(
+            index > self.last_index,
+            "entries are applied once, in the order of the log"
+        );
+        self.last_index = index;
+        self.now_us = self.now_us.max(entry.now_us);
+        let mut applied = Applied {
+            index,
+            now_us: self.now_us,
+            ..Applied::default()
+        };
+
+        applied.syncs = entry
+            .syncs
+            .iter()
+            .map(|sync| apply::sync(self, sync))
+            .collect();
+        apply::expire_due(self, &mut applied);
+        applied.commands = entry
+            .commands
+            .iter()
+            .map(|command| apply::command(self, command))
+            .collect();
+        applied.grants = entry
+            .grants
+            .iter()
+            .map(|grant| apply::grant(self, grant))
+            .collect();
+
+        self.sessions.drop_old(self.now_us);
+        self.accounts.drop_idle(self.now_us);
+        if self.digests.len() >= DIGESTS_KEPT {
+            self.digests.pop_front();
+        }
+        self.digests.push_back((index, self.digest()));
+        applied
+    }
+
+    /// Cluster time in microseconds, as of the last entry.
+    #[must_use]
+    pub const fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    /// The log index of the last entry; 0 before the first.
+    #[must_use]
+    pub const fn last_index(&self) -> u64 {
+        self.last_index
+    }
+
+    /// The cluster's settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether anything depends on time, so that ticks are needed.
+    #[must_use]
+    pub const fn needs_time(&self) -> bool {
+        !self.accounts.shards().is_empty()
+            || !self.sessions.live().is_empty()
+            || !self.sessions.tombstones().is_empty()
+    }
+
+    /// A hash of everything: replicas that applied the same entries agree on it.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let mut sum = digest::Sum::default();
+        sum.add(digest::words([self.now_us, self.last_index]));
+        sum.add(self.settings_hash);
+        sum.add(self.rules.hashes.value());
+        sum.add(self.accounts.hashes.value());
+        sum.add(self.sessions.hashes.value());
+        sum.add(self.node_hashes.value());
+        sum.value()
+    }
+
+    /// The digest after the entry with this index, if it is among the last 64
+    /// that this replica applied itself.
+    #[must_use]
+    pub fn digest_at(&self, index: u64) -> Option<u64> {
+        let place = self
+            .digests
+            .binary_search_by_key(&index, |(index, _)| *index)
+            .ok()?;
+        self.digests.get(place).map(|(_, digest)| *digest)
+    }
+
+    pub(crate) fn set_settings(&mut self, settings: Settings) {
+        self.settings_hash = settings_hash(&settings);
+        self.settings = Arc::new(settings);
+    }
+
+    /// Notes that a disk used a node id; the id is new.
+    pub(crate) fn add_node(&mut self, node_id: u64, disk_id: u128) {
+        self.node_hashes.add(node_hash(node_id, disk_id));
+        Arc::make_mut(&mut self.nodes).insert(node_id, disk_id);
+    }
+}
+
+pub(crate) fn settings_hash(settings: &Settings) -> u64 {
+    digest::bytes(&wire::settings_bytes(settings))
+}
+
+pub(crate) fn node_hash(node_id: u64, disk_id: u128) -> u64 {
+    let (upper, lower) = digest::halves(disk_id);
+    digest::words([6, node_id, upper, lower])
+}

@@ -1,0 +1,290 @@
+//! What others may read of the ledger. Nothing here changes it.
+
+use std::ops::Bound;
+
+use leasehold_key::{Key, Pattern};
+
+use crate::{
+    account::{Account, Lease, LeaseId},
+    accounts::count,
+    apply::{binding_of, fresh_books, has_room, more_when},
+    entry::{Rule, SessionId},
+    exact,
+    ledger::Ledger,
+    outcome::{AccountView, Availability, LeaseView, SessionView},
+    policy::Policy,
+    rules::Source,
+    sessions::Session,
+};
+
+/// Sums over the whole ledger, kept up to date by every entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Accounts in the books.
+    pub accounts: u64,
+    /// Live sessions.
+    pub sessions: u64,
+    /// Sessions that are gone and can still be settled or recognised.
+    pub tombstones: u64,
+    /// Leases of all generations.
+    pub leases: u64,
+    /// Units in leases, neither reported spent nor handed back; saturates.
+    pub outstanding: u64,
+    /// Policies.
+    pub policies: u64,
+    /// Budgets.
+    pub budgets: u64,
+}
+
+impl Ledger {
+    /// The books of one account as of [`Ledger::now_us`].
+    #[must_use]
+    pub fn account(&self, key: &Key) -> Option<AccountView> {
+        self.accounts.get(key).map(|account| self.view(account))
+    }
+
+    /// Accounts whose canonical key begins with `prefix`, ordered by key, from
+    /// the first one after `after`.
+    #[must_use]
+    pub fn accounts(&self, prefix: &str, after: Option<&Key>, limit: usize) -> Vec<AccountView> {
+        let from = match after {
+            Some(after) if after.as_str() >= prefix => Bound::Excluded(after.as_str()),
+            _ => Bound::Included(prefix),
+        };
+        self.accounts
+            .shards()
+            .range_from::<str>(from)
+            .take_while(|(key, _)| key.as_str().starts_with(prefix))
+            .take(limit)
+            .map(|(_, account)| self.view(account))
+            .collect()
+    }
+
+    /// What could be granted of a key at `now_us`, which may lie after the last
+    /// entry; an earlier time counts as the last entry's.
+    #[must_use]
+    pub fn available(&self, key: &Key, now_us: u64) -> Availability {
+        let now_us = now_us.max(self.now_us);
+        let Some(binding) = binding_of(self, key) else {
+            return Availability::NoBudget;
+        };
+        let fresh;
+        let account = match self.accounts.get(key) {
+            Some(account) => account,
+            None if !has_room(self, binding) => return Availability::TooManyAccounts,
+            None => {
+                let books = fresh_books(binding, self.settings.max_drift_ppm, now_us);
+                fresh = Account::new(key.clone(), binding.clone(), books, 0);
+                &fresh
+            }
+        };
+        Availability::Open {
+            policy: (*binding.policy).clone(),
+            free: account.free_at(now_us),
+            outstanding: account.outstanding,
+            counted: account.books.counted_at(now_us),
+            next_free_us: account
+                .more_free_when(now_us)
+                .map(|when_us| when_us.saturating_sub(now_us)),
+        }
+    }
+
+    /// The earliest cluster time at which units of a key can come back that are
+    /// not free now: by ageing or refill, or else because a holder's session ends.
+    #[must_use]
+    pub fn more_free_at(&self, key: &Key, now_us: u64) -> Option<u64> {
+        let account = self.accounts.get(key)?;
+        more_when(account, &self.sessions, now_us.max(self.now_us))
+    }
+
+    /// A live session.
+    #[must_use]
+    pub fn session(&self, id: SessionId) -> Option<SessionView> {
+        self.sessions
+            .get(id)
+            .map(|session| self.session_view(id, session))
+    }
+
+    /// Live sessions ordered by id, from the first one after `after`.
+    #[must_use]
+    pub fn sessions(&self, after: Option<SessionId>, limit: usize) -> Vec<SessionView> {
+        let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        self.sessions
+            .live()
+            .range_from::<SessionId>(from)
+            .take(limit)
+            .map(|(id, session)| self.session_view(*id, session))
+            .collect()
+    }
+
+    /// Every lease of a session, all generations, ordered by key and generation.
+    #[must_use]
+    pub fn leases(&self, session: SessionId) -> Vec<LeaseView> {
+        self.sessions
+            .keys(session)
+            .filter_map(|key| self.accounts.get(key))
+            .flat_map(|account| {
+                account
+                    .of_session(session)
+                    .map(|(id, lease)| self.lease_view(account, *id, lease))
+            })
+            .collect()
+    }
+
+    /// The newest lease that a session has of a key. `current` says whether
+    /// grants continue in it.
+    #[must_use]
+    pub fn lease(&self, session: SessionId, key: &Key) -> Option<LeaseView> {
+        let account = self.accounts.get(key)?;
+        let (id, lease) = account.newest(session)?;
+        Some(self.lease_view(account, id, lease))
+    }
+
+    /// The rule that a key follows now: the pattern's text (`default_policy` when
+    /// no pattern matches), the policy's name if it has one, and the policy.
+    #[must_use]
+    pub fn resolve(&self, key: &Key) -> Option<(&str, Option<&str>, &Policy)> {
+        binding_of(self, key).map(|binding| {
+            let pattern = binding
+                .pattern
+                .as_ref()
+                .map_or("default_policy", Pattern::as_str);
+            (
+                pattern,
+                binding.policy_name.as_deref(),
+                binding.policy.as_ref(),
+            )
+        })
+    }
+
+    /// All policies, by name.
+    #[must_use]
+    pub fn policies(&self) -> Vec<(&str, &Policy)> {
+        let policies = self.rules.policies().iter();
+        policies
+            .map(|(name, named)| (name.as_str(), named.policy.as_ref()))
+            .collect()
+    }
+
+    /// One policy.
+    #[must_use]
+    pub fn policy(&self, name: &str) -> Option<&Policy> {
+        self.rules
+            .policies()
+            .get(name)
+            .map(|named| named.policy.as_ref())
+    }
+
+    /// All budgets, by pattern.
+    #[must_use]
+    pub fn budgets(&self) -> Vec<(&Pattern, &Rule)> {
+        self.rules
+            .budgets()
+            .iter()
+            .map(|(pattern, budget)| (pattern, &budget.rule))
+            .collect()
+    }
+
+    /// The rule of exactly this pattern.
+    #[must_use]
+    pub fn budget(&self, pattern: &Pattern) -> Option<&Rule> {
+        self.rules.budgets().get(pattern).map(|budget| &budget.rule)
+    }
+
+    /// The disk that used a node id.
+    #[must_use]
+    pub fn node_disk(&self, node_id: u64) -> Option<u128> {
+        self.nodes.get(&node_id).copied()
+    }
+
+    /// Sums over the whole ledger; costs nothing to read.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        Totals {
+            accounts: count(self.accounts.shards().len()),
+            sessions: count(self.sessions.live().len()),
+            tombstones: count(self.sessions.tombstones().len()),
+            leases: self.accounts.leases,
+            outstanding: u64::try_from(self.accounts.outstanding).unwrap_or(u64::MAX),
+            policies: count(self.rules.policies().len()),
+            budgets: count(self.rules.budgets().len()),
+        }
+    }
+
+    /// Whether sessions are due that wait for a next entry to expire.
+    #[must_use]
+    pub fn has_due_sessions(&self, now_us: u64) -> bool {
+        self.sessions.first_due(now_us).is_some()
+    }
+
+    fn view(&self, account: &Account) -> AccountView {
+        let now_us = self.now_us;
+        let binding = &account.binding;
+        let limit = account.books.limit();
+        let counted = account.books.counted_at(now_us);
+        let used = exact::add(counted, account.outstanding);
+        AccountView {
+            key: account.key.clone(),
+            pattern: match binding.source {
+                Source::Gone => None,
+                Source::Budget | Source::Default => binding
+                    .pattern
+                    .as_ref()
+                    .map(|pattern| pattern.as_str().to_owned()),
+            },
+            policy_name: binding.policy_name.clone(),
+            policy: (*binding.policy).clone(),
+            limit,
+            debt: used.saturating_sub(limit),
+            counted,
+            outstanding: account.outstanding,
+            free: limit.saturating_sub(used),
+            next_free_us: account
+                .more_free_when(now_us)
+                .map(|when_us| when_us.saturating_sub(now_us)),
+            lifetime: account.lifetime,
+            leases: account
+                .leases
+                .iter()
+                .map(|(id, lease)| self.lease_view(account, *id, lease))
+                .collect(),
+        }
+    }
+
+    fn lease_view(&self, account: &Account, id: LeaseId, lease: &Lease) -> LeaseView {
+        let session = self.sessions.get(id.session);
+        let newest = account
+            .newest(id.session)
+            .is_some_and(|(newest, _)| newest == id);
+        LeaseView {
+            key: account.key.clone(),
+            session: id.session,
+            holder: session.map_or_else(String::new, |session| (*session.holder).to_owned()),
+            generation: id.generation,
+            granted_total: lease.granted,
+            spent_total: lease.spent,
+            returned_total: lease.returned,
+            current: newest
+                && account.continues(lease)
+                && !lease.misbehaved
+                && account.binding.source != Source::Gone
+                && session.is_some_and(|session| !session.ended),
+            deadline_us: session.map_or(0, |session| session.deadline_us),
+        }
+    }
+
+    fn session_view(&self, id: SessionId, session: &Session) -> SessionView {
+        SessionView {
+            id,
+            holder: (*session.holder).to_owned(),
+            identity: (*session.identity).to_owned(),
+            opened_us: session.opened_us,
+            deadline_us: session.deadline_us,
+            ttl_us: session.ttl_us,
+            validity_us: session.validity_us,
+            seq: session.seq,
+            ended: session.ended,
+            leases: self.sessions.lease_count(id),
+        }
+    }
+}

@@ -1,0 +1,585 @@
+//! The persisted form of the ledger's objects. Knows nothing of their order or
+//! of the stream around them.
+
+use std::sync::Arc;
+
+use leasehold_key::{Key, Pattern};
+use prost::Message;
+
+use super::{
+    FormatError, IdMessage, PolicyMessage, RuleMessage, SettingsMessage, read_id, read_key,
+    read_pattern, read_policy, read_rule, read_settings, write_id, write_policy, write_rule,
+    write_settings,
+};
+use crate::{
+    account::{Account, Lease, LeaseId},
+    digest,
+    entry::{Rule, SessionId},
+    kind::{Books, SlidingWindow},
+    outcome::Lifetime,
+    policy::Policy,
+    rules::{Binding, Budget, NamedPolicy, Rules, Source},
+    sessions::{Session, Tombstone, TombstoneLease},
+    settings::Settings,
+};
+
+/// One object.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Record {
+    #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    pub(crate) kind: Option<RecordKind>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum RecordKind {
+    #[prost(message, tag = "1")]
+    Header(HeaderMessage),
+    #[prost(message, tag = "2")]
+    Policy(NamedPolicyMessage),
+    #[prost(message, tag = "3")]
+    Budget(BudgetMessage),
+    #[prost(message, tag = "4")]
+    Node(NodeMessage),
+    #[prost(message, tag = "5")]
+    Session(SessionMessage),
+    #[prost(message, tag = "6")]
+    Tombstone(TombstoneMessage),
+    #[prost(message, tag = "7")]
+    Account(AccountMessage),
+    #[prost(message, tag = "8")]
+    Footer(FooterMessage),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct HeaderMessage {
+    #[prost(uint64, tag = "1")]
+    now_us: u64,
+    #[prost(uint64, tag = "2")]
+    last_index: u64,
+    #[prost(message, optional, tag = "3")]
+    settings: Option<SettingsMessage>,
+    #[prost(uint64, optional, tag = "4")]
+    default_strict_from_us: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct NamedPolicyMessage {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, optional, tag = "2")]
+    policy: Option<PolicyMessage>,
+    #[prost(uint64, optional, tag = "3")]
+    strict_from_us: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct BudgetMessage {
+    #[prost(string, tag = "1")]
+    pattern: String,
+    #[prost(oneof = "RuleMessage", tags = "2, 3")]
+    rule: Option<RuleMessage>,
+    #[prost(uint64, optional, tag = "4")]
+    strict_from_us: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct NodeMessage {
+    #[prost(uint64, tag = "1")]
+    node_id: u64,
+    #[prost(fixed64, tag = "2")]
+    disk_upper: u64,
+    #[prost(fixed64, tag = "3")]
+    disk_lower: u64,
+}
+
+impl NodeMessage {
+    pub(crate) fn read(&self) -> (u64, u128) {
+        (
+            self.node_id,
+            digest::whole(self.disk_upper, self.disk_lower),
+        )
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SessionMessage {
+    #[prost(message, optional, tag = "1")]
+    id: Option<IdMessage>,
+    #[prost(string, tag = "2")]
+    holder: String,
+    #[prost(string, tag = "3")]
+    identity: String,
+    #[prost(uint64, tag = "4")]
+    opened_us: u64,
+    #[prost(uint64, tag = "5")]
+    deadline_us: u64,
+    #[prost(uint64, tag = "6")]
+    ttl_us: u64,
+    #[prost(uint64, tag = "7")]
+    validity_us: u64,
+    #[prost(uint64, tag = "8")]
+    seq: u64,
+    #[prost(bool, tag = "9")]
+    ended: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TombstoneMessage {
+    #[prost(message, optional, tag = "1")]
+    id: Option<IdMessage>,
+    #[prost(string, tag = "2")]
+    identity: String,
+    #[prost(uint64, tag = "3")]
+    ended_us: u64,
+    #[prost(uint64, tag = "4")]
+    drop_us: u64,
+    #[prost(message, repeated, tag = "5")]
+    leases: Vec<TombstoneLeaseMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TombstoneLeaseMessage {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(uint64, tag = "2")]
+    generation: u64,
+    #[prost(uint64, tag = "3")]
+    spent: u64,
+    #[prost(uint64, tag = "4")]
+    presumed: u64,
+    #[prost(uint64, tag = "5")]
+    epoch: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AccountMessage {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(uint64, tag = "2")]
+    epoch: u64,
+    #[prost(message, optional, tag = "3")]
+    gone: Option<GoneMessage>,
+    #[prost(message, repeated, tag = "4")]
+    leases: Vec<LeaseMessage>,
+    #[prost(message, optional, tag = "5")]
+    lifetime: Option<LifetimeMessage>,
+    #[prost(uint64, optional, tag = "6")]
+    due_us: Option<u64>,
+    #[prost(oneof = "BooksMessage", tags = "7, 8")]
+    books: Option<BooksMessage>,
+}
+
+/// The last rule of an account whose budget is gone.
+#[derive(Clone, PartialEq, Message)]
+struct GoneMessage {
+    #[prost(message, optional, tag = "1")]
+    policy: Option<PolicyMessage>,
+    #[prost(string, optional, tag = "2")]
+    policy_name: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct LeaseMessage {
+    #[prost(message, optional, tag = "1")]
+    session: Option<IdMessage>,
+    #[prost(uint64, tag = "2")]
+    generation: u64,
+    #[prost(uint64, tag = "3")]
+    granted: u64,
+    #[prost(uint64, tag = "4")]
+    spent: u64,
+    #[prost(uint64, tag = "5")]
+    returned: u64,
+    #[prost(uint64, tag = "6")]
+    first_grant_us: u64,
+    #[prost(uint64, tag = "7")]
+    epoch: u64,
+    #[prost(bool, tag = "8")]
+    misbehaved: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct LifetimeMessage {
+    #[prost(uint64, tag = "1")]
+    granted: u64,
+    #[prost(uint64, tag = "2")]
+    spent: u64,
+    #[prost(uint64, tag = "3")]
+    returned: u64,
+    #[prost(uint64, tag = "4")]
+    presumed_spent: u64,
+    #[prost(uint64, tag = "5")]
+    central: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum BooksMessage {
+    #[prost(message, tag = "7")]
+    SlidingWindow(SlidingWindowBooks),
+    #[prost(message, tag = "8")]
+    TokenBucket(TokenBucketBooks),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SlidingWindowBooks {
+    #[prost(uint64, repeated, tag = "1")]
+    dates_us: Vec<u64>,
+    #[prost(uint64, repeated, tag = "2")]
+    units: Vec<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct TokenBucketBooks {
+    #[prost(uint64, tag = "1")]
+    counted: u64,
+    #[prost(uint64, tag = "2")]
+    remainder: u64,
+    #[prost(uint64, tag = "3")]
+    settled_us: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct FooterMessage {
+    #[prost(fixed64, tag = "1")]
+    pub(crate) digest: u64,
+    #[prost(uint64, tag = "2")]
+    pub(crate) records: u64,
+}
+
+/// What comes first in a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) now_us: u64,
+    pub(crate) last_index: u64,
+    pub(crate) settings: Settings,
+    pub(crate) default_strict_from_us: Option<u64>,
+}
+
+/// A policy in bytes, for hashes.
+pub(crate) fn policy_bytes(policy: &Policy) -> Vec<u8> {
+    write_policy(policy).encode_to_vec()
+}
+
+/// Settings in bytes, for hashes.
+pub(crate) fn settings_bytes(settings: &Settings) -> Vec<u8> {
+    write_settings(settings).encode_to_vec()
+}
+
+/// A named policy in bytes, for hashes.
+pub(crate) fn named_policy_bytes(name: &str, policy: &NamedPolicy) -> Vec<u8> {
+    write_named_policy(name, policy).encode_to_vec()
+}
+
+/// A budget in bytes, for hashes.
+pub(crate) fn budget_bytes(pattern: &Pattern, budget: &Budget) -> Vec<u8> {
+    write_budget(pattern, budget).encode_to_vec()
+}
+
+pub(crate) fn header_record(header: &Header) -> RecordKind {
+    RecordKind::Header(HeaderMessage {
+        now_us: header.now_us,
+        last_index: header.last_index,
+        settings: Some(write_settings(&header.settings)),
+        default_strict_from_us: header.default_strict_from_us,
+    })
+}
+
+pub(crate) fn read_header(message: HeaderMessage) -> Result<Header, FormatError> {
+    Ok(Header {
+        now_us: message.now_us,
+        last_index: message.last_index,
+        settings: read_settings(message.settings)?,
+        default_strict_from_us: message.default_strict_from_us,
+    })
+}
+
+fn write_named_policy(name: &str, policy: &NamedPolicy) -> NamedPolicyMessage {
+    NamedPolicyMessage {
+        name: name.to_owned(),
+        policy: Some(write_policy(&policy.policy)),
+        strict_from_us: policy.strict_from_us,
+    }
+}
+
+pub(crate) fn named_policy_record(name: &str, policy: &NamedPolicy) -> RecordKind {
+    RecordKind::Policy(write_named_policy(name, policy))
+}
+
+pub(crate) fn read_named_policy(
+    message: NamedPolicyMessage,
+) -> Result<(String, NamedPolicy), FormatError> {
+    let policy = Arc::new(read_policy(message.policy)?);
+    Ok((
+        message.name,
+        NamedPolicy {
+            policy,
+            strict_from_us: message.strict_from_us,
+        },
+    ))
+}
+
+fn write_budget(pattern: &Pattern, budget: &Budget) -> BudgetMessage {
+    BudgetMessage {
+        pattern: pattern.as_str().to_owned(),
+        rule: Some(write_rule(&budget.rule)),
+        strict_from_us: budget.strict_from_us,
+    }
+}
+
+pub(crate) fn budget_record(pattern: &Pattern, budget: &Budget) -> RecordKind {
+    RecordKind::Budget(write_budget(pattern, budget))
+}
+
+pub(crate) fn read_budget(
+    message: BudgetMessage,
+) -> Result<(Pattern, Rule, Option<u64>), FormatError> {
+    Ok((
+        read_pattern(&message.pattern)?,
+        read_rule(message.rule)?,
+        message.strict_from_us,
+    ))
+}
+
+pub(crate) fn node_record(node_id: u64, disk_id: u128) -> RecordKind {
+    let (disk_upper, disk_lower) = digest::halves(disk_id);
+    RecordKind::Node(NodeMessage {
+        node_id,
+        disk_upper,
+        disk_lower,
+    })
+}
+
+pub(crate) fn footer_record(digest: u64, records: u64) -> RecordKind {
+    RecordKind::Footer(FooterMessage { digest, records })
+}
+
+pub(crate) fn session_record(id: SessionId, session: &Session) -> RecordKind {
+    RecordKind::Session(SessionMessage {
+        id: Some(write_id(id)),
+        holder: (*session.holder).to_owned(),
+        identity: (*session.identity).to_owned(),
+        opened_us: session.opened_us,
+        deadline_us: session.deadline_us,
+        ttl_us: session.ttl_us,
+        validity_us: session.validity_us,
+        seq: session.seq,
+        ended: session.ended,
+    })
+}
+
+pub(crate) fn read_session(message: SessionMessage) -> Result<(SessionId, Session), FormatError> {
+    let session = Session {
+        holder: message.holder.into(),
+        identity: message.identity.into(),
+        opened_us: message.opened_us,
+        deadline_us: message.deadline_us,
+        ttl_us: message.ttl_us,
+        validity_us: message.validity_us,
+        seq: message.seq,
+        ended: message.ended,
+        origin_hash: 0,
+    };
+    Ok((read_id(message.id)?, session.with_origin()))
+}
+
+pub(crate) fn tombstone_record(id: SessionId, tombstone: &Tombstone) -> RecordKind {
+    RecordKind::Tombstone(TombstoneMessage {
+        id: Some(write_id(id)),
+        identity: (*tombstone.identity).to_owned(),
+        ended_us: tombstone.ended_us,
+        drop_us: tombstone.drop_us,
+        leases: tombstone
+            .leases
+            .iter()
+            .map(|lease| TombstoneLeaseMessage {
+                key: lease.key.as_str().to_owned(),
+                generation: lease.generation,
+                spent: lease.spent,
+                presumed: lease.presumed,
+                epoch: lease.epoch,
+            })
+            .collect(),
+    })
+}
+
+pub(crate) fn read_tombstone(
+    message: TombstoneMessage,
+) -> Result<(SessionId, Tombstone), FormatError> {
+    let leases = message.leases.into_iter().map(|lease| {
+        Ok(TombstoneLease {
+            key: read_key(&lease.key)?,
+            generation: lease.generation,
+            spent: lease.spent,
+            presumed: lease.presumed,
+            epoch: lease.epoch,
+        })
+    });
+    let tombstone = Tombstone {
+        identity: message.identity.into(),
+        ended_us: message.ended_us,
+        drop_us: message.drop_us,
+        leases: leases.collect::<Result<_, FormatError>>()?,
+    };
+    Ok((read_id(message.id)?, tombstone))
+}
+
+pub(crate) fn account_record(key: &Key, account: &Account) -> RecordKind {
+    let gone = (account.binding.source == Source::Gone).then(|| GoneMessage {
+        policy: Some(write_policy(&account.binding.policy)),
+        policy_name: account.binding.policy_name.clone(),
+    });
+    let leases = account.leases.iter().map(|(id, lease)| LeaseMessage {
+        session: Some(write_id(id.session)),
+        generation: id.generation,
+        granted: lease.granted,
+        spent: lease.spent,
+        returned: lease.returned,
+        first_grant_us: lease.first_grant_us,
+        epoch: lease.epoch,
+        misbehaved: lease.misbehaved,
+    });
+    let books = match &account.books {
+        Books::SlidingWindow(books) => BooksMessage::SlidingWindow(SlidingWindowBooks {
+            dates_us: books.slots().map(|slot| slot.date_us).collect(),
+            units: books.slots().map(|slot| slot.units).collect(),
+        }),
+        Books::TokenBucket(books) => {
+            let (remainder, settled_us) = books.flow_state();
+            let counted = books.counted();
+            BooksMessage::TokenBucket(TokenBucketBooks {
+                counted,
+                remainder,
+                settled_us,
+            })
+        }
+    };
+    RecordKind::Account(AccountMessage {
+        key: key.as_str().to_owned(),
+        epoch: account.epoch,
+        gone,
+        leases: leases.collect(),
+        lifetime: Some(LifetimeMessage {
+            granted: account.lifetime.granted,
+            spent: account.lifetime.spent,
+            returned: account.lifetime.returned,
+            presumed_spent: account.lifetime.presumed_spent,
+            central: account.lifetime.central,
+        }),
+        due_us: account.due_us,
+        books: Some(books),
+    })
+}
+
+/// Reads an account. Its rule is the one that its key resolves to, unless its
+/// budget is gone.
+pub(crate) fn read_account(
+    message: AccountMessage,
+    rules: &Rules,
+    drift_ppm: u32,
+) -> Result<Account, FormatError> {
+    let key = read_key(&message.key)?;
+    let binding = match message.gone {
+        Some(gone) => {
+            let policy = Arc::new(read_policy(gone.policy)?);
+            Arc::new(Binding::gone(policy, gone.policy_name))
+        }
+        None => Arc::clone(rules.resolve(&key).ok_or(FormatError::Value {
+            field: "account",
+            why: format!("no budget matches {key}"),
+        })?),
+    };
+    let empty = Books::new(&binding.policy.kind, drift_ppm, 0);
+    let books = match (
+        empty,
+        message
+            .books
+            .ok_or(FormatError::Missing { field: "books" })?,
+    ) {
+        (Books::SlidingWindow(books), BooksMessage::SlidingWindow(stored)) => {
+            Books::SlidingWindow(read_slots(books, &stored)?)
+        }
+        (Books::TokenBucket(books), BooksMessage::TokenBucket(stored)) => {
+            let books = books.restore(stored.counted, stored.remainder, stored.settled_us);
+            if !books.is_sound() {
+                return Err(FormatError::Value {
+                    field: "remainder",
+                    why: format!("{} is not below one unit", stored.remainder),
+                });
+            }
+            Books::TokenBucket(books)
+        }
+        _ => {
+            return Err(FormatError::Value {
+                field: "books",
+                why: format!("{key} has books of another kind than its policy"),
+            });
+        }
+    };
+    let lifetime = message
+        .lifetime
+        .ok_or(FormatError::Missing { field: "lifetime" })?;
+    let mut account = Account::new(key, binding, books, message.epoch);
+    account.due_us = message.due_us;
+    account.lifetime = Lifetime {
+        granted: lifetime.granted,
+        spent: lifetime.spent,
+        returned: lifetime.returned,
+        presumed_spent: lifetime.presumed_spent,
+        central: lifetime.central,
+    };
+    for lease in message.leases {
+        let id = LeaseId {
+            session: read_id(lease.session)?,
+            generation: lease.generation,
+        };
+        let sound = lease
+            .spent
+            .checked_add(lease.returned)
+            .is_some_and(|accounted_for| accounted_for <= lease.granted);
+        if !sound {
+            return Err(FormatError::Value {
+                field: "lease",
+                why: "spent and returned exceed granted".to_owned(),
+            });
+        }
+        account.put(
+            id,
+            Lease {
+                granted: lease.granted,
+                spent: lease.spent,
+                returned: lease.returned,
+                first_grant_us: lease.first_grant_us,
+                epoch: lease.epoch,
+                misbehaved: lease.misbehaved,
+            },
+        );
+    }
+    Ok(account)
+}
+
+fn read_slots(
+    mut books: SlidingWindow,
+    stored: &SlidingWindowBooks,
+) -> Result<SlidingWindow, FormatError> {
+    let ascending = stored.dates_us.is_sorted_by(|one, next| one < next);
+    let few = stored.dates_us.len() <= SlidingWindow::SLOTS_MAX;
+    let total = stored
+        .units
+        .iter()
+        .try_fold(0_u64, |sum, units| sum.checked_add(*units));
+    if !ascending
+        || !few
+        || total.is_none()
+        || stored.units.contains(&0)
+        || stored.dates_us.len() != stored.units.len()
+    {
+        return Err(FormatError::Value {
+            field: "dates_us",
+            why: "dates must ascend, each with units".to_owned(),
+        });
+    }
+    for (&date_us, &units) in stored.dates_us.iter().zip(&stored.units) {
+        books.charge(units, date_us);
+    }
+    Ok(books)
+}
