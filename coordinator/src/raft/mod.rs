@@ -3,10 +3,25 @@
 //! Only this module names openraft.
 
 mod api;
+mod boot;
+mod hello;
+mod leadership;
+mod log;
+mod machine;
+mod membership;
+mod network;
+mod peers;
+mod propose;
 mod replica;
+mod stand_in;
+mod types;
+mod wire;
 
 pub use api::{
     ChangeError, ClusterStatus, InitialMember, Leadership, Member, MemberStatus, ProposeError,
     ReplicaConfig, Role, StartError,
 };
 pub use replica::Replica;
+
+#[cfg(test)]
+mod tests;

@@ -1,39 +1,58 @@
-//! One replica of the cluster, as the rest of the coordinator uses it.
+//! One replica of the cluster, as the rest of the coordinator uses it. Knows
+//! nothing of sessions or budgets.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use leasehold_ledger::{entry::Entry, outcome::Applied};
+use leasehold_proto::v1::DigestRequest;
+use openraft::{
+    ReadPolicy,
+    async_runtime::WatchReceiver,
+    errors::{LinearizableReadError, RaftError},
+};
 use tokio::sync::watch;
 
-use super::api::{
-    ChangeError, ClusterStatus, Leadership, Member, ProposeError, ReplicaConfig, StartError,
+use super::{
+    api::{
+        ChangeError, ClusterStatus, Leadership, Member, MemberStatus, ProposeError, ReplicaConfig,
+        Role, StartError,
+    },
+    boot::{self, Running},
+    propose::propose,
+    stand_in::Ledger,
 };
 
-/// A handle to a running replica; clones are cheap and name the same one.
+/// How long `status` waits for other members' digests.
+const DIGEST_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A handle to a running replica; clones are cheap and name the same one. It
+/// stops when the last of them is dropped.
 #[derive(Clone)]
-pub struct Replica {
-    leadership: watch::Receiver<Leadership>,
-    fatal: watch::Receiver<Option<String>>,
-    peer_addr: SocketAddr,
-}
+pub struct Replica(Arc<Running>);
 
 impl Replica {
     /// Starts a replica; returns once it takes part, which for an empty node of a
-    /// cluster is after every initial member has answered.
+    /// cluster is after every initial member has answered. Dropping the future
+    /// gives up.
     ///
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub async fn start(config: ReplicaConfig) -> Result<Self, StartError> {
-        Err(StartError::Config(format!(
-            "node {} cannot start yet",
-            config.node_id
-        )))
+        boot::start(config)
+            .await
+            .map(|running| Self(Arc::new(running)))
     }
 
     /// Where peers reach this replica: the bound address.
     #[must_use]
     pub fn peer_addr(&self) -> SocketAddr {
-        self.peer_addr
+        self.0.peer_addr
+    }
+
+    /// This node, as it describes itself to others.
+    #[must_use]
+    pub fn me(&self) -> Member {
+        self.0.changes.shared.me.clone()
     }
 
     /// Appends an entry in `term` and waits until it was applied here. The term is
@@ -44,17 +63,52 @@ impl Replica {
     /// # Errors
     /// See [`ProposeError`].
     pub async fn propose(&self, term: u64, entry: Entry) -> Result<Arc<Applied>, ProposeError> {
-        let _ = (term, entry);
-        Err(ProposeError::Stopped)
+        let running = &self.0;
+        match &*running.changes.leadership.borrow() {
+            Leadership::Leading { term: led, .. } if *led == term => {}
+            Leadership::Leading { .. } => return Err(ProposeError::NotLeader { leader: None }),
+            Leadership::Following { leader } => {
+                return Err(ProposeError::NotLeader {
+                    leader: leader.clone(),
+                });
+            }
+        }
+        if running.fatal.borrow().is_some() {
+            return Err(ProposeError::Stopped);
+        }
+        propose(&running.changes.core, term, &entry).await
     }
 
     /// Returns once everything that was committed before the call is applied here,
     /// confirmed by a quorum; only a leader can.
     ///
     /// # Errors
-    /// See [`ProposeError`].
+    /// See [`ProposeError`]; nothing is written in any case.
     pub async fn read_barrier(&self) -> Result<(), ProposeError> {
-        Err(ProposeError::Stopped)
+        match self
+            .0
+            .changes
+            .core
+            .ensure_linearizable(ReadPolicy::ReadIndex)
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(to))) => {
+                Err(ProposeError::NotLeader {
+                    leader: to.leader_node,
+                })
+            }
+            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => {
+                Err(ProposeError::NotLeader { leader: None })
+            }
+            Err(RaftError::Fatal(_)) => Err(ProposeError::Stopped),
+        }
+    }
+
+    /// Reads the ledger as applied here, under a lock that holds up the next entry:
+    /// be brief.
+    pub fn with_ledger<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
+        read(&self.0.changes.shared.ledger.read())
     }
 
     /// Stub.
@@ -64,13 +118,13 @@ impl Replica {
     /// Who leads; changes are published in order, and a watcher may skip some.
     #[must_use]
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
-        self.leadership.clone()
+        self.0.changes.leadership.clone()
     }
 
     /// Becomes `Some` when the replica cannot go on: say why and end the process.
     #[must_use]
     pub fn fatal(&self) -> watch::Receiver<Option<String>> {
-        self.fatal.clone()
+        self.0.fatal.clone()
     }
 
     /// Adds a running, empty node: as a learner first, as a voter once it has
@@ -79,17 +133,15 @@ impl Replica {
     /// # Errors
     /// See [`ChangeError`].
     pub async fn add_member(&self, node_id: u64, peer_addr: &str) -> Result<Member, ChangeError> {
-        let _ = (node_id, peer_addr);
-        Err(ChangeError::Stopped)
+        self.0.changes.add(node_id, peer_addr).await
     }
 
-    /// Removes a member, voter or learner.
+    /// Removes a member, voter or learner. Its id is never used again.
     ///
     /// # Errors
     /// See [`ChangeError`].
     pub async fn remove_member(&self, node_id: u64) -> Result<(), ChangeError> {
-        let _ = node_id;
-        Err(ChangeError::Stopped)
+        self.0.changes.remove(node_id).await
     }
 
     /// Hands leadership to a voter that has caught up.
@@ -97,26 +149,107 @@ impl Replica {
     /// # Errors
     /// See [`ChangeError`].
     pub async fn transfer_leader(&self, node_id: u64) -> Result<(), ChangeError> {
-        let _ = node_id;
-        Err(ChangeError::Stopped)
+        self.0.changes.transfer(node_id).await
     }
 
     /// The cluster as this replica knows it; asks the others for their digests,
     /// briefly.
     pub async fn status(&self) -> ClusterStatus {
-        ClusterStatus {
-            node_id: 0,
-            leader: None,
-            term: 0,
-            last_log: None,
-            committed: None,
-            applied: None,
-            snapshot: None,
-            purged: None,
-            members: Vec::new(),
+        let mut status = self.snapshot_of_metrics();
+        let me = self.0.changes.shared.me.node_id;
+        let digests = status
+            .members
+            .iter()
+            .map(|member| self.digest(me, &member.member));
+        let digests = futures::future::join_all(digests).await;
+        let ledger = self.0.changes.shared.ledger.read();
+        for (member, digest) in status.members.iter_mut().zip(digests) {
+            member.digest = digest;
+            member.digest_agrees =
+                digest.and_then(|(index, digest)| ledger.digest_at(index).map(|own| own == digest));
         }
+        drop(ledger);
+        status
     }
 
     /// Stops the replica and closes its store. Does not hand leadership over.
-    pub async fn shutdown(&self) {}
+    pub async fn shutdown(&self) {
+        // Full or closed: it is stopping already.
+        let _ = self.0.stop.try_send(());
+        let mut stopped = self.0.stopped.clone();
+        // An error says that the other end is gone, which is what is waited for.
+        while stopped.changed().await.is_ok() {}
+    }
+
+    fn snapshot_of_metrics(&self) -> ClusterStatus {
+        let metrics = self.0.changes.core.metrics();
+        let metrics = metrics.borrow_watched();
+        let last = metrics.last_log_index;
+        let voters: Vec<u64> = metrics.membership_config.voter_ids().collect();
+        let mut members: Vec<MemberStatus> = metrics
+            .membership_config
+            .nodes()
+            .map(|(node_id, member)| {
+                let replication = metrics
+                    .replication
+                    .as_ref()
+                    .and_then(|replication| replication.get(node_id));
+                let matched = match replication {
+                    _ if metrics.replication.is_some() && *node_id == metrics.id => last,
+                    Some(id) => id.as_ref().map(|id| id.index()),
+                    None => None,
+                };
+                let lag = replication
+                    .map(|_| ())
+                    .or((matched.is_some()).then_some(()));
+                let behind = |last: u64| {
+                    matched.map_or(last.saturating_add(1), |matched| {
+                        last.saturating_sub(matched)
+                    })
+                };
+                MemberStatus {
+                    member: member.clone(),
+                    role: if voters.contains(node_id) {
+                        Role::Voter
+                    } else {
+                        Role::Learner
+                    },
+                    matched,
+                    lag: lag.and_then(|()| last.map(behind)),
+                    digest: None,
+                    digest_agrees: None,
+                }
+            })
+            .collect();
+        members.sort_by_key(|member| member.member.node_id);
+        ClusterStatus {
+            node_id: metrics.id,
+            leader: metrics.current_leader,
+            term: metrics.current_term,
+            last_log: last,
+            committed: metrics.local_committed.as_ref().map(|id| id.index()),
+            applied: metrics.last_applied.as_ref().map(|id| id.index()),
+            snapshot: metrics.snapshot.as_ref().map(|id| id.index()),
+            purged: metrics.purged.as_ref().map(|id| id.index()),
+            members,
+        }
+    }
+
+    async fn digest(&self, me: u64, member: &Member) -> Option<(u64, u64)> {
+        if member.node_id == me {
+            let ledger = self.0.changes.shared.ledger.read();
+            return Some((ledger.last_index(), ledger.digest()));
+        }
+        let mut client = self.0.changes.links.client(&member.peer_addr).ok()?;
+        let asked = tokio::time::timeout(DIGEST_TIMEOUT, client.digest(DigestRequest::default()));
+        let reply = asked.await.ok()?.ok()?.into_inner();
+        (reply.node_id == member.node_id).then_some((reply.index, reply.digest))
+    }
+}
+
+#[cfg(test)]
+impl Replica {
+    pub(super) fn core(&self) -> super::types::Core {
+        self.0.changes.core.clone()
+    }
 }

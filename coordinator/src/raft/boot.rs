@@ -1,0 +1,396 @@
+//! Bringing a replica up and down, on a thread and a single-threaded runtime of
+//! its own: the path of an entry then never waits for anything but the disk and
+//! the peers. Knows nothing of what runs on top.
+
+use std::{
+    net::SocketAddr,
+    path::Path,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use leasehold_proto::v1::peer_server::PeerServer;
+use openraft::{Config, SnapshotPolicy, async_runtime::WatchReceiver};
+use parking_lot::{Mutex, RwLock};
+use tokio::{
+    net::TcpListener,
+    runtime::Builder,
+    sync::{mpsc, oneshot, watch},
+};
+use tonic::transport::{Server, server::TcpIncoming};
+
+use super::{
+    api::{Leadership, Member, ReplicaConfig, StartError},
+    hello::{self, Part},
+    leadership,
+    log::Log,
+    machine::Machine,
+    membership::{self, Changes},
+    network::{Links, MESSAGE_BYTES_MAX, Network},
+    peers::{self, Peers, Shared},
+    stand_in::Ledger,
+    types::{Core, log_pos},
+};
+use crate::store::{self, Identity, StoreError, Wal};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a snapshot may take to be installed, beside the time for sending it.
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(60);
+const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A replica that runs.
+pub(super) struct Running {
+    pub(super) changes: Changes,
+    pub(super) fatal: watch::Receiver<Option<String>>,
+    pub(super) peer_addr: SocketAddr,
+    /// Dropped or used: the replica stops.
+    pub(super) stop: mpsc::Sender<()>,
+    /// Closed once it has stopped and its store is closed.
+    pub(super) stopped: watch::Receiver<()>,
+}
+
+/// Starts a replica on a thread of its own. Dropping the future gives up.
+pub(super) async fn start(config: ReplicaConfig) -> Result<Running, StartError> {
+    let core_config = check(&config)?;
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .thread_name("replica-io")
+        .build()
+        .map_err(|error| StartError::Core(error.to_string()))?;
+    let (ready, started) = oneshot::channel();
+    let thread = thread::Builder::new().name(format!("replica-{}", config.node_id));
+    let spawned = thread.spawn(move || {
+        runtime.block_on(live(config, core_config, ready));
+        runtime.shutdown_timeout(STOP_PATIENCE);
+    });
+    spawned.map_err(|error| StartError::Core(error.to_string()))?;
+    started
+        .await
+        .unwrap_or_else(|_| Err(StartError::Core("its thread panicked".to_owned())))
+}
+
+async fn live(
+    config: ReplicaConfig,
+    core_config: Config,
+    mut ready: oneshot::Sender<Result<Running, StartError>>,
+) {
+    let (stop, mut stopping) = mpsc::channel(1);
+    let (stopped_guard, stopped) = watch::channel(());
+    let booted = tokio::select! {
+        booted = boot(config, core_config, stop, stopped) => booted,
+        // Nobody waits for it any more.
+        () = ready.closed() => return,
+    };
+    let (running, parts) = match booted {
+        Ok(booted) => booted,
+        Err(error) => {
+            // Nobody may wait for it any more.
+            let _ = ready.send(Err(error));
+            return;
+        }
+    };
+    if ready.send(Ok(running)).is_ok() {
+        // Asked to stop, or every handle is gone.
+        stopping.recv().await;
+    }
+    parts.stopping.store(true, Ordering::Relaxed);
+    if let Err(error) = parts.core.shutdown().await {
+        tracing::warn!(%error, "the consensus core did not stop cleanly");
+    }
+    parts.server.abort();
+    let wal = parts.wal;
+    if tokio::task::spawn_blocking(move || wal.close())
+        .await
+        .is_err()
+    {
+        tracing::warn!("the store did not close cleanly");
+    }
+    drop(stopped_guard);
+}
+
+struct Parts {
+    core: Core,
+    wal: Arc<Wal>,
+    server: tokio::task::JoinHandle<()>,
+    stopping: Arc<AtomicBool>,
+}
+
+async fn boot(
+    config: ReplicaConfig,
+    core_config: Config,
+    stop: mpsc::Sender<()>,
+    stopped: watch::Receiver<()>,
+) -> Result<(Running, Parts), StartError> {
+    let listen = config.peer_listen;
+    let listener = TcpListener::bind(listen)
+        .await
+        .map_err(|source| StartError::Listen { listen, source })?;
+    let peer_addr = listener
+        .local_addr()
+        .map_err(|source| StartError::Listen { listen, source })?;
+    let (fatal, fatal_seen) = watch::channel(None);
+    let (mut identity, opened) = open_store(&config, fatal.clone()).await?;
+    let me = Member {
+        node_id: config.node_id,
+        peer_addr: advertised(&config, peer_addr),
+        client_url: config.client_url.clone(),
+        disk_id: identity.disk_id,
+    };
+    let blank = opened.loaded.is_blank();
+    let wal = Arc::new(opened.wal);
+    let log = Log::new(opened.loaded, Arc::clone(&wal))
+        .map_err(|detail| StoreError::damaged(&opened.log_dir, detail))?;
+    let ledger = Arc::new(RwLock::new(Ledger::new()));
+    let snapshots = Arc::new(Mutex::new(opened.snapshots));
+    let (moved, moves) = mpsc::unbounded_channel();
+    let shared = Arc::new(Shared {
+        me: me.clone(),
+        blank,
+        core: OnceLock::new(),
+        ledger: Arc::clone(&ledger),
+        snapshots: Arc::clone(&snapshots),
+        fatal,
+        moved,
+    });
+    let links = Links {
+        connect_timeout: CONNECT_TIMEOUT.min(config.election_max),
+        ping_every: config.election_max,
+        ping_timeout: config.election_max,
+    };
+    let server = tokio::spawn(serve(listener, Arc::clone(&shared), links));
+    // Ends the server if anything below fails or is given up.
+    let server = AbortOnDrop(Some(server));
+
+    let part = if blank {
+        hello::find_part(links, &me, &config.initial_members).await?
+    } else {
+        Part::Wait
+    };
+    identity.take_part(&config.data_dir)?;
+    let core = Core::new(
+        config.node_id,
+        Arc::new(core_config),
+        Network { links },
+        log,
+        Machine::new(ledger, snapshots),
+    )
+    .await
+    .map_err(|error| StartError::Core(error.to_string()))?;
+    // The only place that sets it.
+    let _ = shared.core.set(core.clone());
+    if let Part::Begin(members) = part {
+        core.initialize(members)
+            .await
+            .map_err(|error| StartError::Core(error.to_string()))?;
+    }
+
+    let stopping = Arc::new(AtomicBool::new(false));
+    let (leadership, led) = watch::channel(Leadership::Following { leader: None });
+    tokio::spawn(leadership::publish(
+        core.clone(),
+        Arc::clone(&shared),
+        leadership,
+        Arc::clone(&stopping),
+    ));
+    let changes = Changes {
+        core: core.clone(),
+        shared: Arc::clone(&shared),
+        links,
+        leadership: led,
+        election_max: config.election_max,
+    };
+    tokio::spawn(membership::keep_records(changes.clone(), moves));
+    tokio::spawn(announce(core.clone(), shared, links));
+    tokio::spawn(recovered(core.clone()));
+    let server = server.into_inner();
+    let running = Running {
+        changes,
+        fatal: fatal_seen,
+        peer_addr,
+        stop,
+        stopped,
+    };
+    Ok((
+        running,
+        Parts {
+            core,
+            wal,
+            server,
+            stopping,
+        },
+    ))
+}
+
+async fn open_store(
+    config: &ReplicaConfig,
+    fatal: watch::Sender<Option<String>>,
+) -> Result<(Identity, store::Opened), StartError> {
+    let (dir, node_id) = (config.data_dir.clone(), config.node_id);
+    let open = move || {
+        let identity = Identity::load_or_create(&dir, node_id)?;
+        let opened = store::open(&dir, &identity, move |reason| peers::fail(&fatal, reason))?;
+        check_snapshot(&dir, &opened)?;
+        Ok((identity, opened))
+    };
+    match tokio::task::spawn_blocking(open).await {
+        Ok(result) => result.map_err(|error: StoreError| error.into()),
+        Err(error) => Err(StartError::Core(error.to_string())),
+    }
+}
+
+/// What was purged from the log must be in a snapshot, and a snapshot must be of
+/// the entry that its name says.
+fn check_snapshot(dir: &Path, opened: &store::Opened) -> Result<(), StoreError> {
+    let newest = opened.snapshots.newest();
+    let included = newest.map(|(at, _)| at.index);
+    if let Some(purged) = opened.loaded.purged
+        && included.is_none_or(|included| included < purged.index)
+    {
+        let detail = format!(
+            "the log was cut up to entry {}, but no snapshot includes it",
+            purged.index
+        );
+        return Err(StoreError::damaged(dir.join("snapshots"), detail));
+    }
+    if let Some((at, file)) = newest {
+        let (meta, _) = super::machine::load(file)?;
+        if meta.last_log_id.as_ref().map(log_pos) != Some(*at) {
+            return Err(StoreError::damaged(
+                file.path(),
+                "its name does not fit its content",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn advertised(config: &ReplicaConfig, bound: SocketAddr) -> String {
+    let named = config
+        .initial_members
+        .iter()
+        .find(|member| member.node_id == config.node_id);
+    config
+        .peer_advertise
+        .clone()
+        .or_else(|| named.map(|member| member.peer_addr.clone()))
+        .unwrap_or_else(|| bound.to_string())
+}
+
+async fn serve(listener: TcpListener, shared: Arc<Shared>, links: Links) {
+    let service = PeerServer::new(Peers(Arc::clone(&shared)))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let served = Server::builder()
+        .http2_keepalive_interval(Some(links.ping_every))
+        .http2_keepalive_timeout(Some(links.ping_timeout))
+        .add_service(service)
+        .serve_with_incoming(incoming)
+        .await;
+    if let Err(error) = served {
+        shared.fail(format!("the peer service stopped: {error}"));
+    }
+}
+
+/// Tells the others where this node is reached, until the membership says so.
+async fn announce(core: Core, shared: Arc<Shared>, links: Links) {
+    loop {
+        let membership = Arc::clone(&core.metrics().borrow_watched().membership_config);
+        let recorded = membership.get_node(&shared.me.node_id);
+        if recorded.is_some_and(|recorded| *recorded == shared.me) {
+            return;
+        }
+        for (_, other) in membership
+            .nodes()
+            .filter(|(node_id, _)| **node_id != shared.me.node_id)
+        {
+            // Whoever does not answer is asked again.
+            let _ = hello::ask(links, &shared.me, &other.peer_addr).await;
+        }
+        tokio::time::sleep(ANNOUNCE_EVERY).await;
+    }
+}
+
+/// Says when everything that was applied before a restart is applied again.
+async fn recovered(core: Core) {
+    match core.wait_for_recovery(None).await {
+        Ok(metrics) => tracing::info!(applied = ?metrics.last_applied, "recovered"),
+        Err(error) => tracing::debug!(%error, "stopped before it had recovered"),
+    }
+}
+
+fn check(config: &ReplicaConfig) -> Result<Config, StartError> {
+    if config.node_id == 0 {
+        return Err(StartError::Config(
+            "node_id (0) must be at least 1".to_owned(),
+        ));
+    }
+    let mut ids: Vec<u64> = config
+        .initial_members
+        .iter()
+        .map(|member| member.node_id)
+        .collect();
+    ids.sort_unstable();
+    if let Some(pair) = ids.windows(2).find(|pair| pair.first() == pair.last()) {
+        return Err(StartError::Config(format!(
+            "initial_members names node {} twice",
+            pair[0]
+        )));
+    }
+    if ids.first() == Some(&0) {
+        return Err(StartError::Config(
+            "initial_members: node_id (0) must be at least 1".to_owned(),
+        ));
+    }
+    if config.snapshot_every_entries == 0 {
+        return Err(StartError::Config(
+            "snapshot_every_entries (0) must be at least 1".to_owned(),
+        ));
+    }
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    Config {
+        cluster_name: "leasehold".to_owned(),
+        heartbeat_interval: millis(config.heartbeat),
+        election_timeout_min: millis(config.election_min),
+        election_timeout_max: millis(config.election_max),
+        install_snapshot_timeout: millis(INSTALL_TIMEOUT),
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_every_entries),
+        max_in_snapshot_log_to_keep: config.snapshot_keep_entries,
+        // Far above the interval: a follower that lags less is sent entries, and a
+        // snapshot never races with the purge that follows the next one.
+        replication_lag_threshold: config
+            .snapshot_every_entries
+            .saturating_add(config.snapshot_keep_entries)
+            .saturating_mul(4),
+        purge_batch_size: (config.snapshot_keep_entries / 4).clamp(1, 1_024),
+        enable_pre_vote: Some(true),
+        // A restarted leader stands for election like everybody else.
+        enable_leader_restore: Some(false),
+        ..Config::default()
+    }
+    .validate()
+    .map_err(|error| StartError::Config(format!("heartbeat and election timeouts: {error}")))
+}
+
+struct AbortOnDrop(Option<tokio::task::JoinHandle<()>>);
+
+impl AbortOnDrop {
+    fn into_inner(mut self) -> tokio::task::JoinHandle<()> {
+        self.0
+            .take()
+            .unwrap_or_else(|| tokio::spawn(std::future::ready(())))
+    }
+}
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The state machine: the ledger, which entry it has applied last, and its
+//! snapshots. Knows nothing of sockets; it reads no clock and draws no randomness.
+
+use std::{io, sync::Arc};
+
+use futures::{Stream, TryStreamExt};
+use openraft::{
+    EntryPayload, OptionalSend, RaftSnapshotBuilder,
+    entry::RaftEntry,
+    storage::{EntryResponder, RaftStateMachine},
+};
+use parking_lot::{Mutex, RwLock};
+
+use super::{
+    stand_in::{FrozenLedger, Ledger, decode},
+    types::{LogId, Outcome, Snapshot, SnapshotMeta, StoredMembership, Types, log_pos},
+    wire,
+};
+use crate::store::{SnapshotFile, SnapshotFolder, StoreError};
+
+/// The state machine, driven by the core.
+pub struct Machine {
+    ledger: Arc<RwLock<Ledger>>,
+    applied: Option<LogId>,
+    membership: StoredMembership,
+    snapshots: Arc<Mutex<SnapshotFolder>>,
+}
+
+impl Machine {
+    /// An empty one; the core fills it from the snapshot and the log.
+    pub(super) fn new(ledger: Arc<RwLock<Ledger>>, snapshots: Arc<Mutex<SnapshotFolder>>) -> Self {
+        Self {
+            ledger,
+            applied: None,
+            membership: StoredMembership::default(),
+            snapshots,
+        }
+    }
+
+    fn meta(&self) -> SnapshotMeta {
+        SnapshotMeta {
+            last_log_id: self.applied,
+            last_membership: self.membership.clone(),
+        }
+    }
+}
+
+impl RaftStateMachine<Types> for Machine {
+    type SnapshotData = SnapshotFile;
+    type SnapshotBuilder = Builder;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        Ok((self.applied, self.membership.clone()))
+    }
+
+    async fn apply<Strm>(&mut self, mut entries: Strm) -> Result<(), io::Error>
+    where
+        Strm: Stream<Item = Result<EntryResponder<Types>, io::Error>> + Unpin + OptionalSend,
+    {
+        while let Some((entry, responder)) = entries.try_next().await? {
+            let id = entry.log_id();
+            let outcome = match &entry.payload {
+                EntryPayload::Blank => None,
+                EntryPayload::Membership(membership) => {
+                    self.membership = StoredMembership::new(Some(id), membership.clone());
+                    None
+                }
+                EntryPayload::Normal(proposal) => {
+                    let entry = decode(&proposal.0).map_err(|error| {
+                        io::Error::other(format!("entry {}: {error}", id.index()))
+                    })?;
+                    Some(Arc::new(self.ledger.write().apply(id.index(), &entry)))
+                }
+            };
+            self.applied = Some(id);
+            if let Some(responder) = responder {
+                responder.send(Outcome(outcome));
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Builder {
+        Builder {
+            frozen: Some(self.ledger.read().freeze()),
+            meta: self.meta(),
+            snapshots: Arc::clone(&self.snapshots),
+        }
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta,
+        snapshot: SnapshotFile,
+    ) -> Result<(), io::Error> {
+        let snapshots = Arc::clone(&self.snapshots);
+        let at = meta.last_log_id.as_ref().map(log_pos);
+        let ledger = blocking(move || {
+            let (_, ledger) = load(&snapshot)?;
+            if let Some(at) = at {
+                snapshots.lock().adopt(at, &snapshot)?;
+            }
+            Ok(ledger)
+        })
+        .await?;
+        // Durable and named by now: memory may follow.
+        *self.ledger.write() = ledger;
+        self.applied = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
+        let Some((_, file)) = self.snapshots.lock().newest().cloned() else {
+            return Ok(None);
+        };
+        let (description, _) = file.read()?;
+        let meta = wire::decode(&description).map_err(io::Error::other)?;
+        Ok(Some(Snapshot {
+            meta,
+            snapshot: file,
+        }))
+    }
+}
+
+/// Writes a snapshot of the moment at which it was made, while entries go on
+/// being applied.
+pub struct Builder {
+    frozen: Option<FrozenLedger>,
+    meta: SnapshotMeta,
+    snapshots: Arc<Mutex<SnapshotFolder>>,
+}
+
+impl RaftSnapshotBuilder<Types> for Builder {
+    type SnapshotData = SnapshotFile;
+
+    async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
+        let frozen = self
+            .frozen
+            .take()
+            .ok_or_else(|| io::Error::other("a builder builds one snapshot"))?;
+        let meta = self.meta.clone();
+        let snapshots = Arc::clone(&self.snapshots);
+        let snapshot = blocking(move || {
+            let description = wire::encode(&meta).map_err(StoreError::Latched)?;
+            let mut writer = snapshots.lock().create(&description)?;
+            for chunk in frozen.chunks() {
+                writer.frame(&chunk)?;
+            }
+            let file = writer.finish()?;
+            let Some(at) = meta.last_log_id.as_ref().map(log_pos) else {
+                return Ok(file);
+            };
+            let mut folder = snapshots.lock();
+            folder.adopt(at, &file)?;
+            // Under its name now, or an equal or newer one was there already.
+            Ok(folder.newest().map_or(file, |(_, newest)| newest.clone()))
+        })
+        .await?;
+        Ok(Snapshot {
+            meta: self.meta.clone(),
+            snapshot,
+        })
+    }
+}
+
+/// Reads a snapshot to its end: what it describes, and the ledger in it.
+pub(super) fn load(snapshot: &SnapshotFile) -> Result<(SnapshotMeta, Ledger), StoreError> {
+    let (description, mut reader) = snapshot.read()?;
+    let meta = wire::decode(&description)
+        .map_err(|detail| StoreError::damaged(snapshot.path(), detail))?;
+    let mut failed = None;
+    let chunks = std::iter::from_fn(|| match reader.next_chunk() {
+        Ok(chunk) => chunk,
+        Err(error) => {
+            failed = Some(error);
+            None
+        }
+    });
+    let ledger = Ledger::decode(chunks);
+    match (failed, ledger) {
+        (Some(error), _) => Err(error),
+        (None, Err(error)) => Err(StoreError::damaged(snapshot.path(), error.to_string())),
+        (None, Ok(ledger)) => Ok((meta, ledger)),
+    }
+}
+
+/// Runs what reads and writes files beside the path of the entries.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, io::Error> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result.map_err(Into::into),
+        Err(error) => Err(io::Error::other(error)),
+    }
+}

@@ -1,0 +1,273 @@
+//! What peers say to this node. Knows nothing of the log; it hands the core's
+//! messages to the core once this node may take part, and tells other nodes who
+//! it is before.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, OnceLock},
+};
+
+use futures::{Stream, StreamExt};
+use leasehold_proto::v1::{
+    DigestReply, DigestRequest, HelloReply, HelloRequest, RaftMessage, peer_server::Peer as PeerRpc,
+};
+use openraft::async_runtime::WatchReceiver;
+use parking_lot::{Mutex, RwLock};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::sync::{mpsc, watch};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{
+    api::Member,
+    stand_in::Ledger,
+    types::{Core, Snapshot, SnapshotMeta, Vote},
+    wire,
+};
+use crate::store::SnapshotFolder;
+
+/// What the peer service and the rest of the replica share.
+pub(super) struct Shared {
+    /// This node, as it is now.
+    pub(super) me: Member,
+    /// Nothing was ever voted, written or received here.
+    pub(super) blank: bool,
+    /// Set once this node may take part; until then votes and entries are refused.
+    pub(super) core: OnceLock<Core>,
+    pub(super) ledger: Arc<RwLock<Ledger>>,
+    pub(super) snapshots: Arc<Mutex<SnapshotFolder>>,
+    /// Why the replica cannot go on.
+    pub(super) fatal: watch::Sender<Option<String>>,
+    /// Nodes that said hello from other addresses than the membership has.
+    pub(super) moved: mpsc::UnboundedSender<Member>,
+}
+
+impl Shared {
+    /// Ends the replica; the first reason is kept.
+    pub(super) fn fail(&self, reason: String) {
+        fail(&self.fatal, reason);
+    }
+
+    fn core(&self) -> Result<&Core, Status> {
+        self.core
+            .get()
+            .ok_or_else(|| Status::unavailable("this node does not take part yet"))
+    }
+
+    /// The core, for a message that really is for this node on this disk.
+    fn core_for(&self, message: &RaftMessage) -> Result<&Core, Status> {
+        if message.group_id != 0 {
+            return Err(Status::unimplemented("there is one group"));
+        }
+        let core = self.core()?;
+        if message.to_node != self.me.node_id {
+            return Err(Status::failed_precondition(format!(
+                "this is node {}",
+                self.me.node_id
+            )));
+        }
+        if *message.to_disk != self.me.disk_id.to_le_bytes() {
+            self.fail(format!(
+                "disk_lost: the cluster knows node {} on another disk; remove it and add this machine under a new id",
+                self.me.node_id
+            ));
+            return Err(Status::failed_precondition("disk_lost"));
+        }
+        Ok(core)
+    }
+
+    /// The cluster's record of a node: the disk that uses its id, or used it.
+    pub(super) fn known_disk(&self, node_id: u64) -> Option<u128> {
+        let remembered = self.ledger.read().node_disk(node_id);
+        remembered.or_else(|| {
+            let metrics = self.core.get()?.metrics();
+            let metrics = metrics.borrow_watched();
+            metrics
+                .membership_config
+                .get_node(&node_id)
+                .map(|member| member.disk_id)
+        })
+    }
+}
+
+/// Publishes the first reason to stop.
+pub(super) fn fail(fatal: &watch::Sender<Option<String>>, reason: String) {
+    fatal.send_if_modified(|current| {
+        let first = current.is_none();
+        if first {
+            tracing::error!(%reason, "the replica cannot go on");
+            *current = Some(reason);
+        }
+        first
+    });
+}
+
+/// The service.
+#[derive(Clone)]
+pub(super) struct Peers(pub(super) Arc<Shared>);
+
+type Answer = Result<Response<RaftMessage>, Status>;
+
+fn question<T: DeserializeOwned>(message: &RaftMessage) -> Result<T, Status> {
+    wire::decode(&message.payload).map_err(Status::invalid_argument)
+}
+
+fn payload<T: Serialize>(value: &T) -> Result<RaftMessage, Status> {
+    let payload = wire::encode(value).map_err(Status::internal)?;
+    Ok(RaftMessage {
+        payload,
+        ..RaftMessage::default()
+    })
+}
+
+fn answer<T: Serialize, E: std::fmt::Display>(result: Result<T, E>) -> Answer {
+    match result {
+        Ok(value) => payload(&value).map(Response::new),
+        Err(error) => Err(Status::unavailable(error.to_string())),
+    }
+}
+
+#[tonic::async_trait]
+impl PeerRpc for Peers {
+    async fn hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
+        let asked = request.into_inner();
+        let shared = &self.0;
+        let core = shared.core.get();
+        if core.is_none() && !shared.blank {
+            // It was in a cluster, but cannot say yet whom that cluster knows.
+            return Err(Status::unavailable("this node is starting"));
+        }
+        let member_of_cluster = core.is_some_and(|core| {
+            core.metrics()
+                .borrow_watched()
+                .membership_config
+                .nodes()
+                .next()
+                .is_some()
+        });
+        let known_disk = shared.known_disk(asked.node_id);
+        if member_of_cluster
+            && known_disk.is_some_and(|disk| disk.to_le_bytes().as_slice() == asked.disk_id)
+        {
+            // Whoever leads looks whether it moved. Nobody listens while stopping.
+            let _ = shared.moved.send(Member {
+                node_id: asked.node_id,
+                peer_addr: asked.peer_addr,
+                client_url: asked.client_url,
+                disk_id: known_disk.unwrap_or_default(),
+            });
+        }
+        Ok(Response::new(HelloReply {
+            node_id: shared.me.node_id,
+            disk_id: shared.me.disk_id.to_le_bytes().to_vec(),
+            member_of_cluster,
+            id_in_use: known_disk.is_some(),
+            id_in_use_by_disk: known_disk
+                .map(|disk| disk.to_le_bytes().to_vec())
+                .unwrap_or_default(),
+            peer_addr: shared.me.peer_addr.clone(),
+            client_url: shared.me.client_url.clone(),
+        }))
+    }
+
+    async fn vote(&self, request: Request<RaftMessage>) -> Answer {
+        let message = request.into_inner();
+        let core = self.0.core_for(&message)?;
+        answer(core.vote(question(&message)?).await)
+    }
+
+    async fn pre_vote(&self, request: Request<RaftMessage>) -> Answer {
+        let message = request.into_inner();
+        let core = self.0.core_for(&message)?;
+        answer(core.pre_vote(question(&message)?).await)
+    }
+
+    async fn append(&self, request: Request<RaftMessage>) -> Answer {
+        let message = request.into_inner();
+        let core = self.0.core_for(&message)?;
+        answer(core.append_entries(question(&message)?).await)
+    }
+
+    type AppendStreamStream = Pin<Box<dyn Stream<Item = Result<RaftMessage, Status>> + Send>>;
+
+    async fn append_stream(
+        &self,
+        request: Request<Streaming<RaftMessage>>,
+    ) -> Result<Response<Self::AppendStreamStream>, Status> {
+        let core = self.0.core()?.clone();
+        let shared = Arc::clone(&self.0);
+        let input = request.into_inner().map(move |message| {
+            let message = message?;
+            shared.core_for(&message)?;
+            question(&message)
+        });
+        // A broken or misdirected message ends the input, and with it the answers;
+        // the sender opens a new stream.
+        let input = input
+            .take_while(|request| std::future::ready(request.is_ok()))
+            .filter_map(|request| std::future::ready(request.ok()));
+        let answers = core.stream_append(input).map(|result| match result {
+            Ok(result) => payload(&result),
+            Err(fatal) => Err(Status::unavailable(fatal.to_string())),
+        });
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn transfer_leader(&self, request: Request<RaftMessage>) -> Answer {
+        let message = request.into_inner();
+        let core = self.0.core_for(&message)?;
+        answer(core.handle_transfer_leader(question(&message)?).await)
+    }
+
+    async fn snapshot(&self, request: Request<Streaming<RaftMessage>>) -> Answer {
+        let mut pieces = request.into_inner();
+        let head = pieces
+            .message()
+            .await?
+            .ok_or_else(|| Status::invalid_argument("the stream is empty"))?;
+        let core = self.0.core_for(&head)?;
+        let (vote, meta): (Vote, SnapshotMeta) = question(&head)?;
+        let mut writer = self
+            .0
+            .snapshots
+            .lock()
+            .receive()
+            .map_err(|error| Status::unavailable(error.to_string()))?;
+        let (queue, mut queued) = mpsc::channel::<bytes::Bytes>(4);
+        let written = tokio::task::spawn_blocking(move || {
+            while let Some(piece) = queued.blocking_recv() {
+                writer.append(&piece)?;
+            }
+            let file = writer.close()?;
+            // A stream that broke off leaves a file without an end.
+            if let Err(error) = file.verify() {
+                // What cannot be deleted now is deleted at the next start.
+                let _ = std::fs::remove_file(file.path());
+                return Err(error);
+            }
+            Ok(file)
+        });
+        while let Some(piece) = pieces.message().await? {
+            if queue.send(piece.payload).await.is_err() {
+                break;
+            }
+        }
+        drop(queue);
+        let file = written
+            .await
+            .map_err(|error| Status::internal(error.to_string()))?;
+        let snapshot = file.map_err(|error| Status::unavailable(error.to_string()))?;
+        answer(
+            core.install_full_snapshot(vote, Snapshot { meta, snapshot })
+                .await,
+        )
+    }
+
+    async fn digest(&self, _: Request<DigestRequest>) -> Result<Response<DigestReply>, Status> {
+        let ledger = self.0.ledger.read();
+        Ok(Response::new(DigestReply {
+            node_id: self.0.me.node_id,
+            index: ledger.last_index(),
+            digest: ledger.digest(),
+        }))
+    }
+}

@@ -1,0 +1,10 @@
+//! Claims about the replica: openraft's storage suite, one node, three nodes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+mod one_node;
+mod suite;

@@ -1,0 +1,164 @@
+use std::{path::Path, time::Duration};
+
+use leasehold_ledger::entry::{Command, Entry};
+
+use crate::raft::{Leadership, ProposeError, Replica, ReplicaConfig};
+
+pub(super) fn config(node_id: u64, dir: &Path) -> ReplicaConfig {
+    ReplicaConfig {
+        heartbeat: Duration::from_millis(50),
+        election_min: Duration::from_millis(200),
+        election_max: Duration::from_millis(400),
+        ..ReplicaConfig::new(node_id, dir.to_path_buf())
+    }
+}
+
+pub(super) async fn leads(replica: &Replica) -> (u64, u64) {
+    let mut leadership = replica.leadership();
+    let seen = leadership.wait_for(|seen| matches!(seen, Leadership::Leading { .. }));
+    let seen = tokio::time::timeout(Duration::from_secs(20), seen)
+        .await
+        .expect("a leader in time")
+        .unwrap();
+    match &*seen {
+        Leadership::Leading {
+            term, anchor_us, ..
+        } => (*term, *anchor_us),
+        Leadership::Following { .. } => unreachable!(),
+    }
+}
+
+pub(super) fn at(now_us: u64) -> Entry {
+    Entry {
+        now_us,
+        ..Entry::default()
+    }
+}
+
+#[tokio::test]
+async fn a_single_node_leads_by_itself_and_remembers_everything_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = Replica::start(config(1, dir.path())).await.unwrap();
+    let (term, anchor_us) = leads(&replica).await;
+    assert_eq!(anchor_us, 0);
+    let applied = replica.propose(term, at(1_000)).await.unwrap();
+    assert_eq!(applied.now_us, 1_000);
+    replica.read_barrier().await.unwrap();
+    assert_eq!(
+        replica.with_ledger(super::super::stand_in::Ledger::now_us),
+        1_000
+    );
+    replica.shutdown().await;
+
+    let replica = Replica::start(config(1, dir.path())).await.unwrap();
+    let (next_term, anchor_us) = leads(&replica).await;
+    assert!(
+        next_term > term,
+        "a restarted leader stands for election again"
+    );
+    assert_eq!(anchor_us, 1_000, "cluster time stood still");
+    let status = replica.status().await;
+    assert_eq!(status.leader, Some(1));
+    assert_eq!(status.members.len(), 1);
+    assert_eq!(status.members[0].digest_agrees, Some(true));
+    replica.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_entry_stamped_in_another_term_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = Replica::start(config(1, dir.path())).await.unwrap();
+    let (term, _) = leads(&replica).await;
+    let early = crate::raft::propose::propose(&replica.core(), term + 1, &at(5)).await;
+    assert!(
+        matches!(early, Err(ProposeError::NotLeader { .. })),
+        "{early:?}"
+    );
+    let late = replica.propose(term - 1, at(5)).await;
+    assert!(
+        matches!(late, Err(ProposeError::NotLeader { .. })),
+        "{late:?}"
+    );
+    assert_eq!(
+        replica.with_ledger(super::super::stand_in::Ledger::now_us),
+        0
+    );
+}
+
+#[tokio::test]
+async fn snapshots_cut_the_log_and_a_restart_reads_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = || ReplicaConfig {
+        snapshot_every_entries: 20,
+        snapshot_keep_entries: 5,
+        ..config(1, dir.path())
+    };
+    let replica = Replica::start(small()).await.unwrap();
+    let (term, _) = leads(&replica).await;
+    for now_us in 1..=100 {
+        replica.propose(term, at(now_us)).await.unwrap();
+    }
+    let register = Command::RegisterNode {
+        node_id: 77,
+        disk_id: 7,
+    };
+    replica
+        .propose(
+            term,
+            Entry {
+                commands: vec![register],
+                ..at(101)
+            },
+        )
+        .await
+        .unwrap();
+    let cut = |metrics: &openraft::RaftMetrics<_>| {
+        metrics.purged.as_ref().is_some_and(|at| at.index() > 50)
+    };
+    replica
+        .core()
+        .wait(Some(Duration::from_secs(10)))
+        .metrics(cut, "the log is cut")
+        .await
+        .unwrap();
+    replica.shutdown().await;
+
+    let replica = Replica::start(small()).await.unwrap();
+    leads(&replica).await;
+    assert_eq!(
+        replica.with_ledger(super::super::stand_in::Ledger::now_us),
+        101
+    );
+    assert_eq!(replica.with_ledger(|ledger| ledger.node_disk(77)), Some(7));
+    replica.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_data_folder_in_use_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let _running = Replica::start(config(1, dir.path())).await.unwrap();
+    let refused = Replica::start(config(1, dir.path()))
+        .await
+        .err()
+        .expect("refused");
+    assert_eq!(refused.code(), "store_locked", "{refused}");
+}
+
+#[tokio::test]
+async fn a_port_in_use_and_a_folder_of_another_node_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = Replica::start(config(1, dir.path())).await.unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let same_port = ReplicaConfig {
+        peer_listen: replica.peer_addr(),
+        ..config(1, other.path())
+    };
+    let refused = Replica::start(same_port).await.err().expect("refused");
+    assert_eq!(refused.code(), "port_in_use", "{refused}");
+    replica.shutdown().await;
+    let refused = Replica::start(config(2, dir.path()))
+        .await
+        .err()
+        .expect("refused");
+    assert_eq!(refused.code(), "damaged_store", "{refused}");
+}

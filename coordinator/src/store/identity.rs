@@ -1,0 +1,128 @@
+//! Which node this data folder belongs to, and on which disk. Knows nothing of
+//! the cluster.
+
+use std::{fs, io::ErrorKind, path::Path};
+
+use super::{StoreError, durable};
+
+const NAME: &str = "identity";
+const VERSION: u32 = 1;
+
+/// Who this data folder is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The node.
+    pub node_id: u64,
+    /// Drawn at random when the folder was created: a folder that was lost cannot
+    /// pass for the one that was there before.
+    pub disk_id: u128,
+    /// Set before the first vote or entry can be accepted: from then on a missing
+    /// log is damage, not a new node.
+    pub took_part: bool,
+}
+
+impl Identity {
+    /// Reads the identity of a data folder, or draws one for a new folder.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when the file isn't what was written, or when it is
+    /// missing beside other files.
+    pub fn load_or_create(dir: &Path, node_id: u64) -> Result<Self, StoreError> {
+        let path = dir.join(NAME);
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                let identity = parse(&text, &path)?;
+                if identity.node_id == node_id {
+                    Ok(identity)
+                } else {
+                    let detail = format!(
+                        "it belongs to node {}, not to node {node_id}",
+                        identity.node_id
+                    );
+                    Err(StoreError::damaged(path, detail))
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                durable::create_dir(dir)?;
+                if dir.join(super::LOG).exists() || dir.join(super::watermark::NAME).exists() {
+                    return Err(StoreError::damaged(path, "the file is missing"));
+                }
+                let mut random = [0; 16];
+                getrandom::fill(&mut random)
+                    .map_err(|error| StoreError::io(&path, &error.into()))?;
+                let identity = Self {
+                    node_id,
+                    disk_id: u128::from_le_bytes(random),
+                    took_part: false,
+                };
+                identity.save(dir)?;
+                Ok(identity)
+            }
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                Err(StoreError::damaged(path, "it is not text"))
+            }
+            Err(error) => Err(StoreError::io(path, &error)),
+        }
+    }
+
+    /// Records that from now on this node may vote and accept entries.
+    ///
+    /// # Errors
+    /// The operating system's; the file then has its old content or the new one.
+    pub fn take_part(&mut self, dir: &Path) -> Result<(), StoreError> {
+        if self.took_part {
+            return Ok(());
+        }
+        let marked = Self {
+            took_part: true,
+            ..self.clone()
+        };
+        marked.save(dir)?;
+        *self = marked;
+        Ok(())
+    }
+
+    fn save(&self, dir: &Path) -> Result<(), StoreError> {
+        durable::replace(dir, NAME, self.text().as_bytes())
+    }
+
+    fn text(&self) -> String {
+        let body = format!(
+            "leasehold identity {VERSION}\nnode_id {}\ndisk_id {:032x}\ntook_part {}\n",
+            self.node_id, self.disk_id, self.took_part
+        );
+        let sum = crc32fast::hash(body.as_bytes());
+        format!("{body}crc32 {sum:08x}\n")
+    }
+}
+
+fn parse(text: &str, path: &Path) -> Result<Identity, StoreError> {
+    let malformed = || StoreError::damaged(path, "it is not what was written there");
+    let (body, sum) = text.split_once("crc32 ").ok_or_else(malformed)?;
+    if sum != format!("{:08x}\n", crc32fast::hash(body.as_bytes())) {
+        return Err(malformed());
+    }
+    let mut lines = body.lines();
+    let mut field = |name: &str| {
+        lines
+            .next()
+            .and_then(|line| line.strip_prefix(name))
+            .map(str::to_owned)
+            .ok_or_else(malformed)
+    };
+    let found: u32 = field("leasehold identity ")?
+        .parse()
+        .map_err(|_| malformed())?;
+    if found != VERSION {
+        return Err(StoreError::UnknownFormat {
+            path: path.to_path_buf(),
+            found,
+            known: VERSION,
+        });
+    }
+    Ok(Identity {
+        node_id: field("node_id ")?.parse().map_err(|_| malformed())?,
+        disk_id: u128::from_str_radix(&field("disk_id ")?, 16).map_err(|_| malformed())?,
+        took_part: field("took_part ")?.parse().map_err(|_| malformed())?,
+    })
+}
