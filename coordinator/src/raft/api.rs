@@ -212,9 +212,6 @@ pub enum ChangeError {
     /// It did not happen in time.
     #[error("{0}")]
     TimedOut(String),
-    /// The core refused it; nothing was changed.
-    #[error("{0}")]
-    Refused(String),
     /// The replica has stopped.
     #[error("this replica has stopped")]
     Stopped,
@@ -234,7 +231,6 @@ impl ChangeError {
             Self::InProgress => "change_in_progress",
             Self::Unknown => "outcome_unknown",
             Self::TimedOut(_) => "timed_out",
-            Self::Refused(_) => "change_refused",
             Self::Stopped => "shutting_down",
         }
     }

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use leasehold_ledger::Ledger;
 use leasehold_proto::v1::peer_server::PeerServer;
 use openraft::{Config, SnapshotPolicy, async_runtime::WatchReceiver};
 use parking_lot::{Mutex, RwLock};
@@ -32,7 +33,6 @@ use super::{
     membership::{self, Changes},
     network::{Links, MESSAGE_BYTES_MAX, Network},
     peers::{self, Peers, Shared},
-    stand_in::Ledger,
     types::{Core, log_pos},
 };
 use crate::store::{self, Identity, StoreError, Wal};

@@ -4,6 +4,7 @@
 use std::{io, sync::Arc};
 
 use futures::{Stream, TryStreamExt};
+use leasehold_ledger::{FrozenLedger, Ledger, SnapshotError, entry::Entry};
 use openraft::{
     EntryPayload, OptionalSend, RaftSnapshotBuilder,
     entry::RaftEntry,
@@ -12,7 +13,6 @@ use openraft::{
 use parking_lot::{Mutex, RwLock};
 
 use super::{
-    stand_in::{FrozenLedger, Ledger, decode},
     types::{LogId, Outcome, Snapshot, SnapshotMeta, StoredMembership, Types, log_pos},
     wire,
 };
@@ -66,7 +66,7 @@ impl RaftStateMachine<Types> for Machine {
                     None
                 }
                 EntryPayload::Normal(proposal) => {
-                    let entry = decode(&proposal.0).map_err(|error| {
+                    let entry = Entry::decode(&proposal.0).map_err(|error| {
                         io::Error::other(format!("entry {}: {error}", id.index()))
                     })?;
                     Some(Arc::new(self.ledger.write().apply(id.index(), &entry)))
@@ -169,19 +169,19 @@ pub(super) fn load(snapshot: &SnapshotFile) -> Result<(SnapshotMeta, Ledger), St
     let (description, mut reader) = snapshot.read()?;
     let meta = wire::decode(&description)
         .map_err(|detail| StoreError::damaged(snapshot.path(), detail))?;
-    let mut failed = None;
-    let chunks = std::iter::from_fn(|| match reader.next_chunk() {
-        Ok(chunk) => chunk,
-        Err(error) => {
-            failed = Some(error);
-            None
+    let damaged = |detail: String| StoreError::damaged(snapshot.path(), detail);
+    let ledger = match Ledger::decode(&mut reader) {
+        Ok(ledger) => ledger,
+        Err(SnapshotError::UnknownVersion { found }) => {
+            return Err(damaged(format!(
+                "the ledger in it has version {found}, which is unknown"
+            )));
         }
-    });
-    let ledger = Ledger::decode(chunks);
-    match (failed, ledger) {
-        (Some(error), _) => Err(error),
-        (None, Err(error)) => Err(StoreError::damaged(snapshot.path(), error.to_string())),
-        (None, Ok(ledger)) => Ok((meta, ledger)),
+        Err(error) => return Err(damaged(error.to_string())),
+    };
+    match reader.next_chunk()? {
+        None => Ok((meta, ledger)),
+        Some(_) => Err(damaged("there is more in it than a ledger".to_owned())),
     }
 }
 

@@ -10,7 +10,7 @@ use leasehold_ledger::{
 use openraft::{
     ChangeMembers,
     async_runtime::WatchReceiver,
-    errors::{ChangeMembershipError, ClientWriteError, RaftError},
+    errors::{ClientWriteError, RaftError},
 };
 use tokio::sync::{mpsc, watch};
 
@@ -80,7 +80,7 @@ impl Changes {
             self.core
                 .add_learner(node_id, member.clone(), false)
                 .await
-                .map_err(|error| self.refused(error))?;
+                .map_err(|error| refused(error))?;
         }
         tokio::time::timeout(CATCH_UP_TIMEOUT, self.caught_up(node_id)).await.map_err(|_| {
             let seconds = CATCH_UP_TIMEOUT.as_secs();
@@ -92,7 +92,7 @@ impl Changes {
         self.core
             .change_membership(voters, true)
             .await
-            .map_err(|error| self.refused(error))?;
+            .map_err(|error| refused(error))?;
         Ok(member)
     }
 
@@ -113,7 +113,7 @@ impl Changes {
         self.core
             .change_membership(change, false)
             .await
-            .map_err(|error| self.refused(error))?;
+            .map_err(|error| refused(error))?;
         Ok(())
     }
 
@@ -205,19 +205,21 @@ impl Changes {
             .get_node(&node_id)
             .cloned()
     }
+}
 
-    fn refused(&self, error: RaftError<Types, ClientWriteError<Types>>) -> ChangeError {
-        match error {
-            RaftError::APIError(ClientWriteError::ForwardToLeader(to)) => ChangeError::NotLeader {
-                leader: to.leader_node,
-            },
-            RaftError::APIError(ClientWriteError::LogEntryDiscarded(_)) => ChangeError::Unknown,
-            RaftError::APIError(ClientWriteError::ChangeMembershipError(
-                ChangeMembershipError::InProgress(_),
-            )) => ChangeError::InProgress,
-            RaftError::APIError(other) => ChangeError::Refused(other.to_string()),
-            RaftError::Fatal(_) => ChangeError::Stopped,
+fn refused(error: RaftError<Types, ClientWriteError<Types>>) -> ChangeError {
+    match error {
+        RaftError::APIError(ClientWriteError::ForwardToLeader(to)) => ChangeError::NotLeader {
+            leader: to.leader_node,
+        },
+        RaftError::APIError(ClientWriteError::LogEntryDiscarded(_)) => ChangeError::Unknown,
+        RaftError::APIError(other) => {
+            // The members were looked up just before, so what remains is another
+            // change, under way or just done.
+            tracing::info!(%other, "a membership change was refused");
+            ChangeError::InProgress
         }
+        RaftError::Fatal(_) => ChangeError::Stopped,
     }
 }
 

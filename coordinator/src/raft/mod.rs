@@ -13,7 +13,6 @@ mod network;
 mod peers;
 mod propose;
 mod replica;
-mod stand_in;
 mod types;
 mod wire;
 

@@ -8,6 +8,7 @@ use std::{
 };
 
 use futures::{Stream, StreamExt};
+use leasehold_ledger::Ledger;
 use leasehold_proto::v1::{
     DigestReply, DigestRequest, HelloReply, HelloRequest, RaftMessage, peer_server::Peer as PeerRpc,
 };
@@ -19,7 +20,6 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     api::Member,
-    stand_in::Ledger,
     types::{Core, Snapshot, SnapshotMeta, Vote},
     wire,
 };

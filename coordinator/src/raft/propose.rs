@@ -8,7 +8,6 @@ use openraft::{errors::ClientWriteError, impls::ProgressResponder};
 
 use super::{
     api::ProposeError,
-    stand_in::encode,
     types::{Core, Proposal, Types, committed_leader},
 };
 
@@ -18,7 +17,7 @@ pub(super) async fn propose(
     term: u64,
     entry: &Entry,
 ) -> Result<Arc<Applied>, ProposeError> {
-    let proposal = Proposal(Bytes::from(encode(entry)));
+    let proposal = Proposal(Bytes::from(entry.encode()));
     let (responder, answer) = ProgressResponder::<Types, _>::complete_only();
     // The core refuses it in any other term: a stamp of one term is never used in
     // a later one.

@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use leasehold_ledger::{entry::Entry, outcome::Applied};
+use leasehold_ledger::{Ledger, entry::Entry, outcome::Applied};
 use leasehold_proto::v1::DigestRequest;
 use openraft::{
     ReadPolicy,
@@ -19,7 +19,6 @@ use super::{
     },
     boot::{self, Running},
     propose::propose,
-    stand_in::Ledger,
 };
 
 /// How long `status` waits for other members' digests.
@@ -111,10 +110,6 @@ impl Replica {
         read(&self.0.changes.shared.ledger.read())
     }
 
-    /// Stub.
-    pub fn with_ledger<T>(&self, read: impl FnOnce(&leasehold_ledger::Ledger) -> T) -> T {
-        read(&leasehold_ledger::Ledger::new())
-    }
     /// Who leads; changes are published in order, and a watcher may skip some.
     #[must_use]
     pub fn leadership(&self) -> watch::Receiver<Leadership> {

@@ -18,6 +18,8 @@ use std::{
     },
 };
 
+use bytes::Bytes;
+
 use super::{LogPos, StoreError, durable};
 
 const MAGIC: [u8; 8] = *b"LHSNAP\0\0";
@@ -316,6 +318,7 @@ impl SnapshotFile {
             path: self.path.clone(),
             sum: crc32fast::Hasher::new(),
             ended: false,
+            rest: Bytes::new(),
         };
         let mut header = [0; HEADER_BYTES];
         reader.fill(&mut header)?;
@@ -353,6 +356,8 @@ pub struct SnapshotReader {
     path: PathBuf,
     sum: crc32fast::Hasher,
     ended: bool,
+    /// What `Read` has not handed out yet of the chunk it is in.
+    rest: Bytes,
 }
 
 impl SnapshotReader {
@@ -409,6 +414,18 @@ impl SnapshotReader {
 
     fn damaged(&self, detail: &str) -> StoreError {
         StoreError::damaged(&self.path, detail)
+    }
+}
+
+/// The chunks one after the other, as one stream of bytes.
+impl Read for SnapshotReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.rest.is_empty() {
+            self.rest = self.next_chunk()?.unwrap_or_default().into();
+        }
+        let length = buffer.len().min(self.rest.len());
+        buffer[..length].copy_from_slice(&self.rest.split_to(length));
+        Ok(length)
     }
 }
 

@@ -44,10 +44,7 @@ async fn a_single_node_leads_by_itself_and_remembers_everything_after_a_restart(
     let applied = replica.propose(term, at(1_000)).await.unwrap();
     assert_eq!(applied.now_us, 1_000);
     replica.read_barrier().await.unwrap();
-    assert_eq!(
-        replica.with_ledger(super::super::stand_in::Ledger::now_us),
-        1_000
-    );
+    assert_eq!(replica.with_ledger(leasehold_ledger::Ledger::now_us), 1_000);
     replica.shutdown().await;
 
     let replica = Replica::start(config(1, dir.path())).await.unwrap();
@@ -79,10 +76,7 @@ async fn an_entry_stamped_in_another_term_is_refused() {
         matches!(late, Err(ProposeError::NotLeader { .. })),
         "{late:?}"
     );
-    assert_eq!(
-        replica.with_ledger(super::super::stand_in::Ledger::now_us),
-        0
-    );
+    assert_eq!(replica.with_ledger(leasehold_ledger::Ledger::now_us), 0);
 }
 
 #[tokio::test]
@@ -125,10 +119,7 @@ async fn snapshots_cut_the_log_and_a_restart_reads_them() {
 
     let replica = Replica::start(small()).await.unwrap();
     leads(&replica).await;
-    assert_eq!(
-        replica.with_ledger(super::super::stand_in::Ledger::now_us),
-        101
-    );
+    assert_eq!(replica.with_ledger(leasehold_ledger::Ledger::now_us), 101);
     assert_eq!(replica.with_ledger(|ledger| ledger.node_disk(77)), Some(7));
     replica.shutdown().await;
 }

@@ -1,5 +1,6 @@
 use std::{collections::BTreeSet, sync::Arc};
 
+use leasehold_ledger::Ledger;
 use openraft::{
     StorageError,
     testing::log::{StoreBuilder, Suite},
@@ -9,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use tempfile::TempDir;
 
 use crate::{
-    raft::{log::Log, machine::Machine, stand_in::Ledger, types::Types},
+    raft::{log::Log, machine::Machine, types::Types},
     store::{self, Identity},
 };
 
