@@ -17,7 +17,7 @@ use leasehold_ledger::{
 use crate::{
     book::Book,
     level::Level,
-    recall::{self, ROUNDS_MAX, Recall, Terms, limit_of, timescale_us},
+    recall::{self, ROUNDS_MAX, Recall, Terms, timescale_us},
     serve::{Supply, divide},
 };
 
@@ -266,12 +266,16 @@ impl Allotter {
                 ..
             } = ledger.available(key, now_us)
             {
-                let limit = limit_of(&policy);
+                let limit = policy.kind.limit();
                 let supply = Supply {
                     free: free.saturating_add(book.returning).min(limit),
                     outstanding: outstanding.saturating_sub(book.returning),
-                    limit,
                 };
+                for holder in book.holders.values_mut() {
+                    if holder.head > limit {
+                        holder.give_up();
+                    }
+                }
                 grants.extend(divide(book, supply).into_iter().map(|share| Grant {
                     session: share.session,
                     key: key.clone(),
@@ -348,6 +352,15 @@ impl Allotter {
             }
         }
         let mut again = false;
+        for (session, holder) in &mut book.holders {
+            if mem::take(&mut holder.impossible) {
+                let refusal = Refusal {
+                    code: Code::CostAboveLimit,
+                    retry_after_us: None,
+                };
+                conclusion.refusals.push((*session, key.clone(), refusal));
+            }
+        }
         if book.is_wanted() {
             match ledger.available(key, now_us) {
                 Availability::NoBudget => refuse_all(book, key, Code::NoBudget, None, conclusion),
@@ -487,23 +500,11 @@ impl Scarce<'_> {
     /// When it is worth asking again: when the next units are free by time, or else
     /// when the first session ends that has some, or else after a while.
     fn retry_after_us(&self, ledger: &Ledger) -> u64 {
-        if let Some(next) = self.next_free_us {
-            return next.max(1);
-        }
-        let deadline = ledger.account(self.key).and_then(|account| {
-            account
-                .leases
-                .iter()
-                .filter(|lease| {
-                    lease.granted_total > lease.spent_total.saturating_add(lease.returned_total)
-                })
-                .map(|lease| lease.deadline_us)
-                .min()
-        });
-        match deadline {
-            Some(deadline) => deadline.saturating_sub(self.now_us).clamp(1, LOOK_AGAIN_US),
-            None => LOOK_AGAIN_US,
-        }
+        ledger
+            .more_free_at(self.key, self.now_us)
+            .map_or(LOOK_AGAIN_US, |when_us| {
+                when_us.saturating_sub(self.now_us).max(1)
+            })
     }
 }
 
@@ -516,7 +517,6 @@ fn answer_waiting(
     scarce: &Scarce<'_>,
     conclusion: &mut Conclusion,
 ) -> bool {
-    let limit = limit_of(scarce.policy);
     let mut waiting: Vec<(u64, SessionId)> = book
         .holders
         .iter()
@@ -534,17 +534,7 @@ fn answer_waiting(
         let Some(holder) = book.holders.get_mut(&session) else {
             continue;
         };
-        if holder.head > limit {
-            holder.stop_waiting();
-            conclusion.refusals.push((
-                session,
-                scarce.key.clone(),
-                Refusal {
-                    code: Code::CostAboveLimit,
-                    retry_after_us: None,
-                },
-            ));
-        } else if holder.rounds < ROUNDS_MAX {
+        if holder.rounds < ROUNDS_MAX {
             needed = needed.saturating_add(holder.waiting);
             recall_for.push(session);
         } else {

@@ -20,6 +20,8 @@ pub(crate) struct Holder {
     pub(crate) since: u64,
     /// How long they stay queued after a refusal.
     pub(crate) wait_until_us: u64,
+    /// The first of them needs more than the limit: they are to be told so.
+    pub(crate) impossible: bool,
     /// They were told no, and stay queued.
     pub(crate) refused: bool,
     /// Rounds of recalls made for them.
@@ -48,6 +50,13 @@ impl Holder {
         self.refused = false;
         self.rounds = 0;
         self.wait_until_us = 0;
+    }
+
+    /// Drops the waiting requests because the first needs more than the limit.
+    pub(crate) fn give_up(&mut self) {
+        self.want = self.want.saturating_sub(self.waiting);
+        self.stop_waiting();
+        self.impossible = true;
     }
 
     /// Drops everything that is wanted.
@@ -115,7 +124,9 @@ impl Book {
 
     /// Whether anybody wants units.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.holders.values().any(|holder| holder.want > 0)
+        self.holders
+            .values()
+            .any(|holder| holder.want > 0 || holder.impossible)
     }
 
     /// Whether the answer to a recall is awaited.

@@ -50,14 +50,6 @@ pub(crate) fn timescale_us(policy: &Policy) -> u64 {
     scale.clamp(1, TIMESCALE_US_MAX)
 }
 
-/// The greatest limit or capacity that a policy has.
-pub(crate) const fn limit_of(policy: &Policy) -> u64 {
-    match policy.kind {
-        Kind::SlidingWindow { limit, .. } => limit,
-        Kind::TokenBucket { capacity, .. } => capacity,
-    }
-}
-
 /// What a recall is to bring, and when.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {

@@ -12,8 +12,6 @@ pub(crate) struct Supply {
     pub(crate) free: u64,
     /// Units in leases.
     pub(crate) outstanding: u64,
-    /// The limit: nobody is ever served a first request above it.
-    pub(crate) limit: u64,
 }
 
 /// What somebody is to get.
@@ -42,7 +40,7 @@ pub(crate) fn divide(book: &Book, supply: Supply) -> Vec<Share> {
     let mut waiting: Vec<(SessionId, &Holder)> = book
         .holders
         .iter()
-        .filter(|(_, holder)| holder.waiting > 0 && holder.head <= supply.limit)
+        .filter(|(_, holder)| holder.waiting > 0)
         .map(|(session, holder)| (*session, holder))
         .collect();
     waiting.sort_by_key(|(_, holder)| holder.since);
@@ -162,7 +160,6 @@ mod tests {
         Supply {
             free,
             outstanding: 0,
-            limit: 1_000_000,
         }
     }
 
@@ -191,21 +188,6 @@ mod tests {
         let book = book(&[(1, holder(5, 5, 5, 1)), (2, holder(1, 1, 1, 2))]);
         assert_eq!(shares(&book, 4), []);
         assert_eq!(shares(&book, 6), [(1, 5), (2, 1)]);
-    }
-
-    #[test]
-    fn a_first_request_above_the_limit_blocks_nobody() {
-        let book = book(&[(1, holder(50, 50, 50, 1)), (2, holder(1, 1, 1, 2))]);
-        let supply = Supply {
-            free: 10,
-            outstanding: 0,
-            limit: 10,
-        };
-        let got = divide(&book, supply);
-        assert!(got.contains(&Share {
-            session: SessionId(2),
-            units: 1
-        }));
     }
 
     #[test]
@@ -285,7 +267,7 @@ mod tests {
             for (session, holder) in holders.iter().enumerate() {
                 book.set(SessionId(session as u128), holder.clone());
             }
-            let supply = Supply { free, outstanding, limit: 1_000 };
+            let supply = Supply { free, outstanding };
             let shares = divide(&book, supply);
             prop_assert!(shares.iter().map(|share| share.units).sum::<u64>() <= free);
             for share in &shares {

@@ -28,7 +28,7 @@ pub struct Sync {
     /// The session that speaks.
     pub session: SessionId,
     /// The session's message number; an older one than was applied still counts
-    /// (totals only grow) but does not renew.
+    /// (totals only grow) but does not renew. 0: a resume, which renews.
     pub seq: u64,
     /// Whether this message renews the session.
     pub renew: bool,

@@ -67,8 +67,7 @@ pub fn router(node: Node, metrics: Metrics) -> Router {
             admin.clone(),
             forward::to_leader,
         ))
-        .route_layer(middleware::from_fn(forward::refuse_other_origins))
-        .route_layer(middleware::from_fn(forward::count));
+        .route_layer(middleware::from_fn(forward::refuse_other_origins));
     resources
         .merge(probe_routes())
         .merge(openapi::route(description))

@@ -350,3 +350,6 @@ impl<L: Log> Sequencer<L> {
 fn client_url(member: &Member) -> String {
     member.client_url.clone()
 }
+
+#[cfg(test)]
+mod tests;

@@ -258,15 +258,6 @@ fn plan_open(
             "another process speaks for this session",
         )),
         Some(view) => {
-            // The number that renews: the latest that was applied, or that is in
-            // this very entry before it.
-            let seq = plan
-                .entry
-                .syncs
-                .iter()
-                .filter(|sync| sync.session == session)
-                .map(|sync| sync.seq)
-                .fold(view.seq, u64::max);
             plan.slots.push(Slot::Resume {
                 stream,
                 link,
@@ -274,11 +265,12 @@ fn plan_open(
                 opened,
                 session,
                 sync: plan.entry.syncs.len(),
-                seq,
+                seq: view.seq,
             });
             plan.entry.syncs.push(Sync {
                 session,
-                seq,
+                // A resume has no number of its own, and renews all the same.
+                seq: 0,
                 renew: true,
                 close: false,
                 reports: Vec::new(),

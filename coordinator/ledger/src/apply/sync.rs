@@ -40,7 +40,8 @@ pub(crate) fn sync(ledger: &mut Ledger, sync: &Sync) -> SyncOutcome {
         .update(id, |session| {
             // An older message than was applied says nothing new about whether
             // the holder is alive.
-            let newer = sync.seq > session.seq;
+            // A resume has no number: it is as new as its stream.
+            let newer = sync.seq == 0 || sync.seq > session.seq;
             session.seq = session.seq.max(sync.seq);
             let renews = sync.renew && newer && !session.ended && !sync.close;
             if renews {
