@@ -1,0 +1,14 @@
+//! The ledger as a whole: transcripts, a naive model, intervals, bytes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+mod golden;
+mod intervals;
+mod log;
+mod model;
+mod scenario;
+mod snapshots;
