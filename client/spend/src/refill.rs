@@ -365,6 +365,38 @@ impl Slot {
         self.serve(inner, wakes);
     }
 
+    /// The coordinator says that a cost is above the limit: refuses waiting
+    /// requests above the limit that is known, or else the first one, which the
+    /// ask was for.
+    pub fn refuse_impossible(&self) {
+        let mut wakes = Vec::new();
+        let mut inner = self.lock();
+        let least = match (self.known_limit(), inner.queue.front()) {
+            (Some(limit), _) => limit.saturating_add(1),
+            (None, Some((_, units, _))) => units,
+            (None, None) => return,
+        };
+        self.refuse_above(&mut inner, least, &mut wakes);
+        drop(inner);
+        wakes.into_iter().for_each(Waker::wake);
+    }
+
+    fn refuse_above(&self, inner: &mut Inner, least: u64, wakes: &mut Vec<Waker>) {
+        let impossible: Vec<u64> = inner
+            .queue
+            .iter()
+            .filter(|(_, waiting)| waiting.units >= least)
+            .map(|(ticket, _)| ticket)
+            .collect();
+        if !impossible.is_empty() {
+            let decision = Decision::Refused {
+                code: Code::CostAboveLimit,
+                until_ns: None,
+            };
+            self.refuse_all(inner, impossible, decision, wakes);
+        }
+    }
+
     /// Ends local refusals: units came, or may come.
     pub fn lift_refusal(&self) {
         self.clear_refusal();
@@ -375,19 +407,7 @@ impl Slot {
         let mut wakes = Vec::new();
         let mut inner = self.lock();
         self.store_rule(rule);
-        let impossible: Vec<u64> = inner
-            .queue
-            .iter()
-            .filter(|(_, waiting)| waiting.units > rule.limit)
-            .map(|(ticket, _)| ticket)
-            .collect();
-        if !impossible.is_empty() {
-            let decision = Decision::Refused {
-                code: Code::CostAboveLimit,
-                until_ns: None,
-            };
-            self.refuse_all(&mut inner, impossible, decision, &mut wakes);
-        }
+        self.refuse_above(&mut inner, rule.limit.saturating_add(1), &mut wakes);
         drop(inner);
         wakes.into_iter().for_each(Waker::wake);
     }

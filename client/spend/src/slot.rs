@@ -269,12 +269,16 @@ impl Slot {
     /// The failure mode's answer: there is nobody to ask, or no answer came.
     pub fn fail(&self, units: u64, code: Code) -> Verdict {
         self.count_missed(units);
-        if self.rule.load(Ordering::Relaxed) & 1 == 1 {
+        if self.fails_open() {
             self.degraded.fetch_add(units, Ordering::Relaxed);
             Verdict::Degraded
         } else {
             Verdict::Unavailable { code }
         }
+    }
+
+    pub(crate) fn fails_open(&self) -> bool {
+        self.rule.load(Ordering::Relaxed) & 1 == 1
     }
 
     /// The largest cost that can be admitted, as far as is known.

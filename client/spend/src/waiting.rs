@@ -62,13 +62,21 @@ impl Slot {
                 }
             },
             // The connection may be back before the request's time is up.
-            Miss::Alone if self.outage_is_young(clock) => self.join_queue(units, patience, clock),
+            Miss::Alone if self.may_outlast_outage(patience, clock) => {
+                self.join_queue(units, patience, clock)
+            }
             Miss::Alone => Begun::Answered(self.fail(units, Code::Disconnected)),
             Miss::Ask => self.join_queue(units, patience, clock),
         }
     }
 
-    /// Whether the connection was lost less than a request's longest wait ago.
+    /// Whether the connection was lost less than a request's longest wait ago,
+    /// or the request is prepared to wait and would be refused otherwise.
+    fn may_outlast_outage(&self, patience: Patience, clock: &impl Clock) -> bool {
+        let waits_anyway = matches!(patience, Patience::Until(_)) && !self.fails_open();
+        waits_anyway || self.outage_is_young(clock)
+    }
+
     fn outage_is_young(&self, clock: &impl Clock) -> bool {
         self.line
             .down_since_ns()
@@ -202,9 +210,9 @@ impl Waiter {
         }
     }
 
-    /// Stops waiting: the verdict if one is there, else none, and the place in
-    /// the queue is given up.
-    pub fn give_up(mut self, clock: &impl Clock) -> Option<Verdict> {
+    /// Stops waiting because the time is up: the verdict if one is there; else
+    /// the refusal that stands, or the failure mode's answer.
+    pub fn give_up(mut self, clock: &impl Clock) -> Verdict {
         let mut wakes = Vec::new();
         let mut inner = self.slot.lock();
         let decision = inner.queue.pick_up(self.ticket);
@@ -216,7 +224,22 @@ impl Waiter {
         drop(inner);
         wakes.into_iter().for_each(Waker::wake);
         self.is_done = true;
-        decision.map(|decision| self.conclude(decision, clock))
+        if let Some(decision) = decision {
+            return self.conclude(decision, clock);
+        }
+        if let Some(verdict) = self.slot.local_refusal(clock) {
+            self.slot.count_refused(self.units);
+            return verdict;
+        }
+        let is_up = self.slot.line.is_up();
+        self.slot.fail(
+            self.units,
+            if is_up {
+                Code::NoAnswer
+            } else {
+                Code::Disconnected
+            },
+        )
     }
 
     /// What the request costs.

@@ -84,6 +84,7 @@ impl Forwarder {
                 )
             }
         };
+        metrics::counter!("leasehold_http_forwarded_total").increment(1);
         match tokio::time::timeout(ANSWER_WITHIN, self.client.request(outgoing)).await {
             Err(_) => Err(unanswered(
                 "which did not answer within 10 s".to_owned(),
@@ -165,6 +166,19 @@ pub(super) async fn to_leader(
         .into_response(),
         _ => Problem::no_leader().into_response(),
     }
+}
+
+/// Counts every answer of the API by the class of its status.
+pub(super) async fn count(request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    let class = match response.status().as_u16() {
+        0..=299 => "2xx",
+        300..=399 => "3xx",
+        400..=499 => "4xx",
+        _ => "5xx",
+    };
+    metrics::counter!("leasehold_http_requests_total", "class" => class).increment(1);
+    response
 }
 
 /// A web page that an operator happens to visit must not reach a loopback API.

@@ -51,66 +51,155 @@ impl Metrics {
 }
 
 fn builder() -> PrometheusBuilder {
-    let builder = PrometheusBuilder::new();
-    let sets: [(Matcher, &[f64]); 2] = [
-        (Matcher::Suffix("_seconds".to_owned()), &SECONDS),
-        (Matcher::Suffix("_per_entry".to_owned()), &ITEMS),
-    ];
-    sets.into_iter()
-        .fold(builder, |builder, (matcher, bounds)| {
+    METRICS
+        .iter()
+        .fold(PrometheusBuilder::new(), |builder, (shape, name, _)| {
+            let bounds: &[f64] = match shape {
+                Shape::Seconds => &SECONDS,
+                Shape::Items => &ITEMS,
+                Shape::Gauge | Shape::Counter => return builder,
+            };
             // Fails for an empty list only, and these are not.
             builder
-                .set_buckets_for_metric(matcher, bounds)
+                .set_buckets_for_metric(Matcher::Full((*name).to_owned()), bounds)
                 .unwrap_or_else(|_| PrometheusBuilder::new())
         })
 }
 
-fn describe() {
-    describe_gauge!("leasehold_leader", "1 on the node that leads, 0 elsewhere");
-    describe_gauge!(
+/// What a metric is.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    Gauge,
+    Counter,
+    Seconds,
+    Items,
+}
+
+/// Every metric of this process, with its meaning. Names are a promise.
+const METRICS: [(Shape, &str, &str); 24] = [
+    (
+        Shape::Gauge,
+        "leasehold_leader",
+        "1 on the node that leads, 0 elsewhere",
+    ),
+    (
+        Shape::Gauge,
         "leasehold_leader_known",
-        "1 while this node knows who leads"
-    );
-    describe_gauge!("leasehold_term", "The Raft term");
-    describe_gauge!(
+        "1 while this node knows who leads",
+    ),
+    (Shape::Gauge, "leasehold_term", "The Raft term"),
+    (
+        Shape::Gauge,
         "leasehold_log_last_index",
-        "The last index in this node's log"
-    );
-    describe_gauge!(
+        "The last index in this node's log",
+    ),
+    (
+        Shape::Gauge,
         "leasehold_log_committed_index",
-        "The last index known to be committed"
-    );
-    describe_gauge!("leasehold_log_applied_index", "The last index applied here");
-    describe_gauge!("leasehold_members", "Members of the cluster");
-    describe_gauge!("leasehold_accounts", "Accounts in this node's ledger");
-    describe_gauge!("leasehold_sessions", "Sessions in this node's ledger");
-    describe_gauge!("leasehold_leases", "Leases in this node's ledger");
-    describe_gauge!(
+        "The last index known to be committed",
+    ),
+    (
+        Shape::Gauge,
+        "leasehold_log_applied_index",
+        "The last index applied here",
+    ),
+    (Shape::Gauge, "leasehold_members", "Members of the cluster"),
+    (
+        Shape::Gauge,
+        "leasehold_accounts",
+        "Accounts in this node's ledger",
+    ),
+    (
+        Shape::Gauge,
+        "leasehold_sessions",
+        "Live sessions in this node's ledger",
+    ),
+    (
+        Shape::Gauge,
+        "leasehold_leases",
+        "Leases in this node's ledger",
+    ),
+    (
+        Shape::Gauge,
         "leasehold_outstanding_units",
-        "Units in leases, neither reported spent nor handed back"
-    );
-    describe_histogram!(
+        "Units in leases, neither reported spent nor handed back",
+    ),
+    (
+        Shape::Gauge,
+        "leasehold_streams",
+        "Gateways connected to this node",
+    ),
+    (
+        Shape::Seconds,
         "leasehold_commit_seconds",
-        Unit::Seconds,
-        "From proposing an entry until it was applied"
-    );
-    describe_histogram!(
+        "From proposing an entry until it was applied",
+    ),
+    (
+        Shape::Seconds,
         "leasehold_wal_sync_seconds",
-        Unit::Seconds,
-        "One durable write of the log"
-    );
-    describe_histogram!(
-        "leasehold_reports_per_entry",
-        "Key reports that one entry carried"
-    );
-    describe_counter!(
+        "One durable write of the log",
+    ),
+    (
+        Shape::Items,
+        "leasehold_entry_reports",
+        "Key reports that one entry carried",
+    ),
+    (
+        Shape::Counter,
         "leasehold_entries_total",
-        "Entries that this node proposed and applied"
-    );
-    describe_counter!(
+        "Entries that this node proposed",
+    ),
+    (
+        Shape::Counter,
+        "leasehold_reports_total",
+        "Key reports that this node put into entries",
+    ),
+    (
+        Shape::Counter,
         "leasehold_refusals_total",
-        "Grants and spends refused, by code"
-    );
+        "Grants and spends that were refused, by code",
+    ),
+    (
+        Shape::Counter,
+        "leasehold_refused_locally_total",
+        "Requests that gateways refused by themselves",
+    ),
+    (
+        Shape::Counter,
+        "leasehold_degraded_total",
+        "Requests that gateways allowed by their failure mode",
+    ),
+    (
+        Shape::Counter,
+        "leasehold_recalls_total",
+        "Recalls sent to gateways",
+    ),
+    (
+        Shape::Counter,
+        "leasehold_streams_dropped_total",
+        "Streams closed because their gateway did not read",
+    ),
+    (
+        Shape::Counter,
+        "leasehold_http_requests_total",
+        "Requests to the HTTP API, by status class",
+    ),
+    (
+        Shape::Counter,
+        "leasehold_http_forwarded_total",
+        "Requests that this node forwarded to the leader",
+    ),
+];
+
+fn describe() {
+    for (shape, name, help) in METRICS {
+        match shape {
+            Shape::Gauge => describe_gauge!(name, help),
+            Shape::Counter => describe_counter!(name, help),
+            Shape::Seconds => describe_histogram!(name, Unit::Seconds, help),
+            Shape::Items => describe_histogram!(name, Unit::Count, help),
+        }
+    }
 }
 
 pub(super) async fn scrape(State(admin): State<Admin>) -> Response {

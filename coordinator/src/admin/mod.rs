@@ -67,7 +67,8 @@ pub fn router(node: Node, metrics: Metrics) -> Router {
             admin.clone(),
             forward::to_leader,
         ))
-        .route_layer(middleware::from_fn(forward::refuse_other_origins));
+        .route_layer(middleware::from_fn(forward::refuse_other_origins))
+        .route_layer(middleware::from_fn(forward::count));
     resources
         .merge(probe_routes())
         .merge(openapi::route(description))

@@ -147,3 +147,31 @@ fn beyond_loopback_needs_an_explicit_word() {
             .contains("--insecure")
     );
 }
+
+#[test]
+fn the_node_files_in_deploy_describe_one_cluster() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+    let configs: Vec<Config> = (1..=3)
+        .map(|n| {
+            let toml = std::fs::read_to_string(folder.join(format!("node{n}.toml"))).unwrap();
+            with(&toml).unwrap()
+        })
+        .collect();
+    for (config, id) in configs.iter().zip(1..) {
+        assert_eq!(config.node_id, id);
+        assert_eq!(config.initial_members, configs[0].initial_members);
+        assert_eq!(config.initial_members.len(), 3);
+        assert_eq!(config.cluster, configs[0].cluster);
+        let own = config
+            .initial_members
+            .iter()
+            .find(|member| member.node_id == id)
+            .unwrap();
+        assert_eq!(own.peer, config.peer_listen.to_string());
+        assert!(
+            configs
+                .iter()
+                .all(|other| other.node_id == id || other.data_dir != config.data_dir)
+        );
+    }
+}
