@@ -182,20 +182,22 @@ impl Accounts {
 }
 
 /// Keeps an account's place in the due index: only accounts without leases have
-/// one. It may be early; then the account is looked at once more.
+/// one. It may be early, because spends come after it; then the account is looked
+/// at once more. It is never late.
 fn schedule(due: &mut BTreeSet<(u64, Key)>, account: &mut Account) {
-    match account.due_us {
-        Some(due_us) if !account.leases.is_empty() => {
-            due.remove(&(due_us, account.key.clone()));
-            account.due_us = None;
-        }
-        None if account.leases.is_empty() => {
-            let due_us = account.books.idle_when();
-            due.insert((due_us, account.key.clone()));
-            account.due_us = Some(due_us);
-        }
+    let idle_us = account.leases.is_empty().then(|| account.books.idle_when());
+    match (account.due_us, idle_us) {
+        (None, None) => return,
+        (Some(due_us), Some(idle_us)) if due_us <= idle_us => return,
         _ => {}
     }
+    if let Some(due_us) = account.due_us {
+        due.remove(&(due_us, account.key.clone()));
+    }
+    if let Some(idle_us) = idle_us {
+        due.insert((idle_us, account.key.clone()));
+    }
+    account.due_us = idle_us;
 }
 
 /// A number of things in memory, as the books count.

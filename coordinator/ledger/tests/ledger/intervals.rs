@@ -1,1 +1,588 @@
-//! Empty.
+//! The promise itself: admission instants in real time, judged over every
+//! interval. Holders and leaders have clocks that drift, messages are lost,
+//! repeated, delayed and reordered, leaders change and stand still, sessions
+//! expire, limits are edited. The checker knows nothing of the ledger.
+
+use std::collections::BTreeMap;
+
+use leasehold_ledger::{
+    entry::{Command, Entry, Grant, Report, Rule, SessionId, SettledLease, SpentAge, Sync},
+    outcome::{Applied, CommandOutcome},
+    policy::{Kind, Policy},
+    settings::Settings,
+};
+use proptest::prelude::*;
+
+use crate::log::{Log, key, pattern, policy, report, window};
+
+const DRIFT_PPM: i64 = 20_000;
+const TTL_US: u64 = 1_000_000;
+
+/// A small generator, so that one number stands for a whole run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % sides
+    }
+
+    fn drift(&mut self) -> i64 {
+        [-DRIFT_PPM, 0, DRIFT_PPM][usize::try_from(self.roll(3)).unwrap()]
+    }
+}
+
+/// What a clock that drifts shows after a real duration.
+fn elapsed(real_us: u64, drift_ppm: i64) -> u64 {
+    let rate = u128::try_from(1_000_000 + drift_ppm).unwrap();
+    u64::try_from(u128::from(real_us) * rate / 1_000_000).unwrap()
+}
+
+/// A client's lease: S = G − R − left.
+#[derive(Clone, Debug, Default)]
+struct Lease {
+    generation: u64,
+    granted: u64,
+    returned: u64,
+    left: u64,
+    /// Local times of the latest spends, with units.
+    spends: Vec<(u64, u64)>,
+}
+
+impl Lease {
+    fn spent(&self) -> u64 {
+        self.granted - self.returned - self.left
+    }
+}
+
+struct Holder {
+    drift_ppm: i64,
+    session: Option<SessionId>,
+    opening: Option<(SessionId, u64)>,
+    deadline_us: u64,
+    seq: u64,
+    sent: BTreeMap<u64, u64>,
+    lease: Lease,
+    /// Leases of older generations, to be reported final.
+    old: Vec<Lease>,
+}
+
+#[derive(Clone, Debug)]
+enum Up {
+    Open(SessionId),
+    Sync(Sync),
+    Settle(SessionId, Vec<SettledLease>),
+}
+
+#[derive(Clone, Debug)]
+enum Down {
+    Opened {
+        session: SessionId,
+        validity_us: u64,
+    },
+    Synced {
+        session: SessionId,
+        seq: u64,
+        renewed: bool,
+        expired: bool,
+    },
+    Granted {
+        session: SessionId,
+        generation: u64,
+        granted: u64,
+    },
+}
+
+struct World {
+    log: Log,
+    dice: Dice,
+    real_us: u64,
+    anchor_us: u64,
+    leader_from_us: u64,
+    leader_drift_ppm: i64,
+    holders: Vec<Holder>,
+    up: Vec<Up>,
+    down: Vec<Down>,
+    next_session: u128,
+    /// Real instants and units.
+    admitted: Vec<(u64, u64)>,
+    limit_max: u64,
+}
+
+impl World {
+    fn new(seed: u64, start: &Policy) -> Self {
+        let mut log = Log::new();
+        log.command(Command::PutSettings(Settings {
+            session_ttl_us: TTL_US,
+            sync_interval_us: 200_000,
+            max_drift_ppm: u32::try_from(DRIFT_PPM).unwrap(),
+            ..Settings::default()
+        }));
+        log.command(Command::PutBudget {
+            pattern: pattern("a"),
+            rule: Rule::Inline(start.clone()),
+        });
+        let mut dice = Dice(seed);
+        let holders = (0..3).map(|_| Holder {
+            drift_ppm: dice.drift(),
+            session: None,
+            opening: None,
+            deadline_us: 0,
+            seq: 0,
+            sent: BTreeMap::new(),
+            lease: Lease::default(),
+            old: Vec::new(),
+        });
+        let holders = holders.collect();
+        Self {
+            log,
+            holders,
+            real_us: 1_000,
+            anchor_us: 0,
+            leader_from_us: 1_000,
+            leader_drift_ppm: dice.drift(),
+            dice,
+            up: Vec::new(),
+            down: Vec::new(),
+            next_session: 1,
+            admitted: Vec::new(),
+            limit_max: start.kind.limit(),
+        }
+    }
+
+    /// The channel loses, repeats and reorders.
+    fn send(&mut self, message: Up) {
+        for _ in 0..[0, 1, 1, 1, 1, 2][usize::try_from(self.dice.roll(6)).unwrap()] {
+            self.up.push(message.clone());
+        }
+    }
+
+    fn answer(&mut self, message: Down) {
+        for _ in 0..[0, 1, 1, 1, 1, 2][usize::try_from(self.dice.roll(6)).unwrap()] {
+            self.down.push(message.clone());
+        }
+    }
+
+    fn local_us(&self, place: usize) -> u64 {
+        elapsed(self.real_us, self.holders[place].drift_ppm)
+    }
+
+    fn admit(&mut self, place: usize) {
+        let units = 1 + self.dice.roll(3);
+        let local_us = self.local_us(place);
+        let holder = &mut self.holders[place];
+        if holder.session.is_some() && local_us < holder.deadline_us && holder.lease.left >= units {
+            holder.lease.left -= units;
+            holder.lease.spends.push((local_us, units));
+            self.admitted.push((self.real_us, units));
+        }
+    }
+
+    fn sync(&mut self, place: usize) {
+        let local_us = self.local_us(place);
+        let states_ages = self.dice.roll(4) > 0;
+        let returns = self.dice.roll(4);
+        let holder = &mut self.holders[place];
+        let Some(session) = holder.session else {
+            let id = match holder.opening {
+                Some((id, _)) => id,
+                None => {
+                    let id = SessionId(self.next_session);
+                    self.next_session += 1;
+                    holder.opening = Some((id, local_us));
+                    id
+                }
+            };
+            self.send(Up::Open(id));
+            return;
+        };
+        if returns == 0 {
+            let lease = &mut holder.lease;
+            let units = lease.left / 2;
+            lease.left -= units;
+            lease.returned += units;
+        }
+        let key = key("a");
+        let state = |lease: &Lease, last| Report {
+            last,
+            spent_total: lease.spent(),
+            returned_total: lease.returned,
+            ages: if states_ages {
+                let ages = lease.spends.iter().map(|(at_us, units)| SpentAge {
+                    units: *units,
+                    age_us: local_us - at_us,
+                });
+                ages.collect()
+            } else {
+                Vec::new()
+            },
+            ..report(&key, lease.generation)
+        };
+        let mut reports = vec![state(&holder.lease, false)];
+        reports.extend(holder.old.iter().map(|lease| state(lease, true)));
+        let keep = holder.lease.spends.len().saturating_sub(8);
+        holder.lease.spends.drain(..keep);
+        holder.seq += 1;
+        holder.sent.insert(holder.seq, local_us);
+        let seq = holder.seq;
+        self.send(Up::Sync(Sync {
+            session,
+            seq,
+            renew: true,
+            close: false,
+            reports,
+        }));
+    }
+
+    /// A holder that learns or fears that its session is over voids its leases,
+    /// settles, and opens another.
+    fn void(&mut self, place: usize) {
+        let key = key("a");
+        let holder = &mut self.holders[place];
+        let Some(session) = holder.session.take() else {
+            return;
+        };
+        let mut leases: Vec<Lease> = std::mem::take(&mut holder.old);
+        leases.push(std::mem::take(&mut holder.lease));
+        holder.sent.clear();
+        holder.seq = 0;
+        let settled = leases.iter().map(|lease| SettledLease {
+            key: key.clone(),
+            generation: lease.generation,
+            spent_total: lease.spent(),
+        });
+        let settled = settled.collect();
+        self.send(Up::Settle(session, settled));
+    }
+
+    fn lead(&mut self) {
+        let now_us =
+            self.anchor_us + elapsed(self.real_us - self.leader_from_us, self.leader_drift_ppm);
+        let mut entry = Entry {
+            now_us,
+            ..Entry::default()
+        };
+        let mut opens = Vec::new();
+        for _ in 0..self.dice.roll(6) {
+            if self.up.is_empty() {
+                break;
+            }
+            let place = usize::try_from(self.dice.roll(self.up.len() as u64)).unwrap();
+            match self.up.swap_remove(place) {
+                Up::Sync(sync) => entry.syncs.push(sync),
+                Up::Open(session) => {
+                    opens.push((entry.commands.len(), session));
+                    entry.commands.push(crate::log::open(session));
+                }
+                Up::Settle(session, leases) => entry.commands.push(Command::Settle {
+                    session,
+                    identity: String::new(),
+                    leases,
+                }),
+            }
+        }
+        let mut spends = Vec::new();
+        if self.dice.roll(4) == 0 {
+            let units = 1 + self.dice.roll(4);
+            spends.push((entry.commands.len(), units));
+            entry.commands.push(Command::Spend {
+                key: key("a"),
+                units,
+            });
+        }
+        for place in 0..self.holders.len() {
+            if let Some(session) = self.holders[place].session
+                && self.dice.roll(2) == 0
+            {
+                entry.grants.push(Grant {
+                    session,
+                    key: key("a"),
+                    units: self.dice.roll(9),
+                });
+            }
+        }
+        let applied = self.log.stamped(&entry);
+        self.deliver(&entry, &applied, &opens, &spends);
+    }
+
+    fn deliver(
+        &mut self,
+        entry: &Entry,
+        applied: &Applied,
+        opens: &[(usize, SessionId)],
+        spends: &[(usize, u64)],
+    ) {
+        for (sync, outcome) in entry.syncs.iter().zip(&applied.syncs) {
+            assert!(
+                outcome.refused.is_empty(),
+                "an honest client is never refused: {outcome:?}"
+            );
+            self.answer(Down::Synced {
+                session: sync.session,
+                seq: sync.seq,
+                renewed: outcome.renewed,
+                expired: outcome.expired,
+            });
+        }
+        for (place, session) in opens {
+            if let CommandOutcome::Opened { validity_us, .. } = applied.commands[*place] {
+                self.answer(Down::Opened {
+                    session: *session,
+                    validity_us,
+                });
+            }
+        }
+        for (place, units) in spends {
+            if let CommandOutcome::Spent(spent) = &applied.commands[*place]
+                && spent.refusal.is_none()
+            {
+                self.admitted.push((self.real_us, *units));
+            }
+        }
+        // Every answer carries G, so a lost one is healed by the next.
+        for holder in 0..self.holders.len() {
+            if let Some(session) = self.holders[holder].session
+                && let Some(lease) = self.log.ledger.lease(session, &key("a"))
+            {
+                self.answer(Down::Granted {
+                    session,
+                    generation: lease.generation,
+                    granted: lease.granted_total,
+                });
+            }
+        }
+    }
+
+    fn receive(&mut self) {
+        if self.down.is_empty() {
+            return;
+        }
+        let place = usize::try_from(self.dice.roll(self.down.len() as u64)).unwrap();
+        match self.down.swap_remove(place) {
+            Down::Opened {
+                session,
+                validity_us,
+            } => {
+                for holder in &mut self.holders {
+                    if let Some((id, sent_us)) = holder.opening
+                        && id == session
+                    {
+                        holder.opening = None;
+                        holder.session = Some(session);
+                        holder.deadline_us = sent_us + validity_us;
+                    }
+                }
+            }
+            Down::Synced {
+                session,
+                seq,
+                renewed,
+                expired,
+            } => {
+                let Some(place) = self.of(session) else {
+                    return;
+                };
+                if expired {
+                    self.void(place);
+                    return;
+                }
+                let validity_us = TTL_US * (1_000_000 - 2 * DRIFT_PPM.unsigned_abs()) / 1_000_000;
+                let holder = &mut self.holders[place];
+                if renewed && let Some(sent_us) = holder.sent.remove(&seq) {
+                    holder.deadline_us = holder.deadline_us.max(sent_us + validity_us);
+                }
+            }
+            Down::Granted {
+                session,
+                generation,
+                granted,
+            } => {
+                let Some(place) = self.of(session) else {
+                    return;
+                };
+                let holder = &mut self.holders[place];
+                let lease = &mut holder.lease;
+                if generation > lease.generation {
+                    lease.returned += std::mem::take(&mut lease.left);
+                    let old = std::mem::take(lease);
+                    if old.generation > 0 {
+                        holder.old.push(old);
+                    }
+                    holder.lease.generation = generation;
+                }
+                let lease = &mut holder.lease;
+                if generation == lease.generation && granted > lease.granted {
+                    lease.left += granted - lease.granted;
+                    lease.granted = granted;
+                }
+            }
+        }
+    }
+
+    fn of(&self, session: SessionId) -> Option<usize> {
+        self.holders
+            .iter()
+            .position(|holder| holder.session == Some(session))
+    }
+
+    fn edit(&mut self, kinds: &[Kind]) {
+        if kinds.is_empty() {
+            return;
+        }
+        let kind = &kinds[usize::try_from(self.dice.roll(kinds.len() as u64)).unwrap()];
+        self.limit_max = self.limit_max.max(kind.limit());
+        let rule = Rule::Inline(policy(kind.clone()));
+        let now_us =
+            self.anchor_us + elapsed(self.real_us - self.leader_from_us, self.leader_drift_ppm);
+        self.log.stamped(&Entry {
+            now_us,
+            commands: vec![Command::PutBudget {
+                pattern: pattern("a"),
+                rule,
+            }],
+            ..Entry::default()
+        });
+    }
+
+    fn step(&mut self, kinds: &[Kind]) {
+        self.real_us +=
+            [0, 1, 500, 5_000, 20_000, 60_000][usize::try_from(self.dice.roll(6)).unwrap()];
+        let place = usize::try_from(self.dice.roll(self.holders.len() as u64)).unwrap();
+        match self.dice.roll(40) {
+            0..12 => self.admit(place),
+            12..18 => self.sync(place),
+            18..27 => self.lead(),
+            27..37 => {
+                for _ in 0..self.dice.roll(8) {
+                    self.receive();
+                }
+            }
+            37 => {
+                // Another leader after a while; cluster time stands still meanwhile.
+                self.real_us += self.dice.roll(2) * self.dice.roll(1_500_000);
+                self.anchor_us = self.log.ledger.now_us();
+                self.leader_from_us = self.real_us;
+                self.leader_drift_ppm = self.dice.drift();
+            }
+            38 => self.edit(kinds),
+            _ => {
+                if self.local_us(place) >= self.holders[place].deadline_us {
+                    self.void(place);
+                }
+                if self.dice.roll(10) == 0 {
+                    self.log.restore();
+                }
+            }
+        }
+    }
+}
+
+/// The most units above what is allowed in any closed interval between two
+/// admissions; `allowed` is a bound times `scale` for an interval's length.
+fn worst(admitted: &[(u64, u64)], scale: u128, allowed: impl Fn(u64) -> Option<u128>) -> i128 {
+    let mut worst = i128::MIN;
+    for (from, (start_us, _)) in admitted.iter().enumerate() {
+        let mut units = 0_u128;
+        for (at_us, of) in &admitted[from..] {
+            let Some(bound) = allowed(at_us - start_us) else {
+                break;
+            };
+            units += u128::from(*of);
+            let excess = i128::try_from(units * scale).unwrap() - i128::try_from(bound).unwrap();
+            worst = worst.max(excess);
+        }
+    }
+    worst
+}
+
+fn play(seed: u64, start: &Policy, kinds: &[Kind], steps: usize) -> World {
+    let mut world = World::new(seed, start);
+    for _ in 0..steps {
+        world.step(kinds);
+    }
+    world
+}
+
+fn check_window(seed: u64, limit: u64, window_us: u64, kinds: &[Kind]) -> usize {
+    let world = play(seed, &window(limit, window_us), kinds, 800);
+    let bound = u128::from(world.limit_max);
+    let excess = worst(&world.admitted, 1, |length_us| {
+        (length_us <= window_us).then_some(bound)
+    });
+    assert!(
+        excess <= 0,
+        "seed {seed}: {excess} units above {bound} in {window_us} µs"
+    );
+    world.admitted.len()
+}
+
+fn check_bucket(seed: u64, capacity: u64, refill: u64, period_us: u64, edits: &[u64]) -> usize {
+    let kind = |capacity| Kind::TokenBucket {
+        capacity,
+        refill,
+        refill_period_us: period_us,
+    };
+    let kinds: Vec<Kind> = edits.iter().map(|capacity| kind(*capacity)).collect();
+    let world = play(seed, &policy(kind(capacity)), &kinds, 800);
+    let bound = u128::from(world.limit_max) * u128::from(period_us);
+    let excess = worst(&world.admitted, u128::from(period_us), |length_us| {
+        Some(bound + u128::from(refill) * u128::from(length_us + 1))
+    });
+    assert!(
+        excess <= 0,
+        "seed {seed}: more than {capacity} + {refill} per {period_us} µs"
+    );
+    world.admitted.len()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 16))]
+
+    #[test]
+    fn no_interval_of_a_window_holds_more_than_the_limit(
+        seed: u64,
+        limit in 1..25_u64,
+        window_us in prop_oneof![Just(100_000_u64), 100_000..3_000_000_u64],
+    ) {
+        check_window(seed, limit, window_us, &[]);
+    }
+
+    #[test]
+    fn no_interval_of_a_window_holds_more_than_the_largest_limit_in_force(
+        seed: u64,
+        limits in prop::collection::vec(0..25_u64, 1..4),
+        window_us in 100_000..3_000_000_u64,
+    ) {
+        let kinds: Vec<Kind> =
+            limits.iter().map(|limit| Kind::SlidingWindow { limit: *limit, window_us }).collect();
+        check_window(seed, 10, window_us, &kinds);
+    }
+
+    #[test]
+    fn no_interval_of_a_bucket_holds_more_than_capacity_and_refill(
+        seed: u64,
+        capacity in 1..25_u64,
+        refill in 1..30_u64,
+        period_us in 100_000..3_000_000_u64,
+        edits in prop::collection::vec(0..25_u64, 0..4),
+    ) {
+        check_bucket(seed, capacity, refill, period_us, &edits);
+    }
+}
+
+#[test]
+fn the_runs_admit_enough_to_mean_something() {
+    let windows: usize = (0..5)
+        .map(|seed| check_window(seed, 20, 300_000, &[]))
+        .sum();
+    let buckets: usize = (0..5)
+        .map(|seed| check_bucket(seed, 10, 20, 300_000, &[]))
+        .sum();
+    assert!(
+        windows > 250 && buckets > 250,
+        "{windows} and {buckets} admissions"
+    );
+}
