@@ -101,3 +101,6 @@ pub fn open(
         log_dir,
     })
 }
+
+#[cfg(test)]
+mod tests;

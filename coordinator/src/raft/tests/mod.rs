@@ -8,3 +8,4 @@
 
 mod one_node;
 mod suite;
+mod three_nodes;

@@ -1,0 +1,387 @@
+use std::{
+    collections::BTreeMap,
+    net::{SocketAddr, TcpListener},
+    time::{Duration, Instant},
+};
+
+use futures::future::{join_all, select_all};
+use tempfile::TempDir;
+
+use super::one_node::{at, config, leads};
+use crate::raft::{
+    ChangeError, InitialMember, Leadership, ProposeError, Replica, ReplicaConfig, Role,
+};
+
+/// Nodes with data folders and addresses that outlive their replicas.
+struct Cluster {
+    dirs: BTreeMap<u64, TempDir>,
+    addrs: BTreeMap<u64, SocketAddr>,
+    initial: Vec<InitialMember>,
+    running: BTreeMap<u64, Replica>,
+    snapshot_every: u64,
+}
+
+impl Cluster {
+    fn new(nodes: u64) -> Self {
+        let mut cluster = Self {
+            dirs: BTreeMap::new(),
+            addrs: BTreeMap::new(),
+            initial: Vec::new(),
+            running: BTreeMap::new(),
+            snapshot_every: 5_000,
+        };
+        for node_id in 1..=nodes {
+            let peer_addr = cluster.furnish(node_id).to_string();
+            cluster.initial.push(InitialMember { node_id, peer_addr });
+        }
+        cluster
+    }
+
+    /// A folder and an address for a node. Replicas come back under the same
+    /// address, so it cannot be port 0; a free one is asked for and given back.
+    fn furnish(&mut self, node_id: u64) -> SocketAddr {
+        let addr = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        self.dirs.insert(node_id, tempfile::tempdir().unwrap());
+        self.addrs.insert(node_id, addr);
+        addr
+    }
+
+    fn config(&self, node_id: u64) -> ReplicaConfig {
+        ReplicaConfig {
+            peer_listen: self.addrs[&node_id],
+            initial_members: self.initial.clone(),
+            client_url: format!("http://node-{node_id}"),
+            snapshot_every_entries: self.snapshot_every,
+            snapshot_keep_entries: 5,
+            ..config(node_id, self.dirs[&node_id].path())
+        }
+    }
+
+    async fn start_all(&mut self) {
+        let ids: Vec<u64> = self.dirs.keys().copied().collect();
+        let started = join_all(
+            ids.iter()
+                .map(|node_id| Replica::start(self.config(*node_id))),
+        )
+        .await;
+        for (node_id, replica) in ids.into_iter().zip(started) {
+            self.running.insert(node_id, replica.unwrap());
+        }
+    }
+
+    async fn start(&mut self, node_id: u64) {
+        let replica = Replica::start(self.config(node_id)).await.unwrap();
+        self.running.insert(node_id, replica);
+    }
+
+    async fn stop(&mut self, node_id: u64) {
+        self.running.remove(&node_id).unwrap().shutdown().await;
+    }
+
+    async fn stop_all(&mut self) {
+        join_all(self.running.values().map(Replica::shutdown)).await;
+        self.running.clear();
+    }
+
+    /// Waits for a leader; its id and term.
+    async fn leader(&self) -> (u64, u64) {
+        let waiting = self
+            .running
+            .iter()
+            .map(|(node_id, replica)| Box::pin(async move { (*node_id, leads(replica).await.0) }));
+        select_all(waiting).await.0
+    }
+
+    /// Proposes on whoever leads until it is applied.
+    async fn write(&self, now_us: u64) {
+        loop {
+            let (leader, term) = self.leader().await;
+            match self.running[&leader].propose(term, at(now_us)).await {
+                Ok(_) => return,
+                Err(ProposeError::NotLeader { .. } | ProposeError::Unknown) => {
+                    tokio::task::yield_now().await
+                }
+                Err(ProposeError::Stopped) => panic!("node {leader} stopped"),
+            }
+        }
+    }
+
+    /// Waits until a node has applied everything up to a time.
+    async fn reaches(&self, node_id: u64, now_us: u64) {
+        let replica = &self.running[&node_id];
+        let core = replica.core();
+        let wait = core.wait(Some(Duration::from_secs(20)));
+        let reached = wait.metrics(
+            |_| replica.with_ledger(|ledger| ledger.now_us() >= now_us),
+            "applied",
+        );
+        reached.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn three_nodes_form_a_cluster_in_any_order_and_survive_the_loss_of_a_leader() {
+    let mut cluster = Cluster::new(3);
+    cluster.start_all().await;
+    let (first, term) = cluster.leader().await;
+    for now_us in 1..=20 {
+        cluster.write(now_us).await;
+    }
+    for node_id in 1..=3 {
+        cluster.reaches(node_id, 20).await;
+    }
+    let killed = Instant::now();
+    cluster.stop(first).await;
+    cluster.write(21).await;
+    println!(
+        "a write is applied again {} ms after the leader stopped",
+        killed.elapsed().as_millis()
+    );
+    let (second, next_term) = cluster.leader().await;
+    assert!(second != first && next_term > term);
+    // What followed a leader knows who it is, and where clients find it.
+    let follower = cluster
+        .running
+        .keys()
+        .copied()
+        .find(|node_id| *node_id != second)
+        .unwrap();
+    let mut leadership = cluster.running[&follower].leadership();
+    let seen = leadership
+        .wait_for(|seen| matches!(seen, Leadership::Following { leader: Some(_) }))
+        .await
+        .unwrap()
+        .clone();
+    let Leadership::Following {
+        leader: Some(leader),
+    } = seen
+    else {
+        unreachable!()
+    };
+    assert_eq!(
+        (leader.node_id, leader.client_url),
+        (second, format!("http://node-{second}"))
+    );
+    let refused = cluster.running[&follower].propose(next_term, at(30)).await;
+    assert!(
+        matches!(refused, Err(ProposeError::NotLeader { leader: Some(_) })),
+        "{refused:?}"
+    );
+
+    cluster.start(first).await;
+    cluster.reaches(first, 21).await;
+    let status = cluster.running[&second].status().await;
+    assert_eq!(status.members.len(), 3);
+    assert!(
+        status
+            .members
+            .iter()
+            .all(|member| member.role == Role::Voter)
+    );
+    assert!(
+        status
+            .members
+            .iter()
+            .all(|member| member.digest_agrees != Some(false)),
+        "{status:?}"
+    );
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn everything_restarts_with_what_was_acknowledged_and_time_stands_still() {
+    let mut cluster = Cluster::new(3);
+    cluster.start_all().await;
+    cluster.write(5_000).await;
+    let (_, term) = cluster.leader().await;
+    cluster.stop_all().await;
+
+    cluster.start_all().await;
+    let (leader, next_term) = cluster.leader().await;
+    assert!(next_term > term);
+    let (_, anchor_us) = leads(&cluster.running[&leader]).await;
+    assert_eq!(anchor_us, 5_000);
+    cluster.running[&leader].read_barrier().await.unwrap();
+    for node_id in 1..=3 {
+        cluster.reaches(node_id, 5_000).await;
+    }
+    // Every id's disk is on record by now or soon.
+    cluster.write(5_001).await;
+    let replica = &cluster.running[&leader];
+    let recorded = replica.core();
+    let wait = recorded.wait(Some(Duration::from_secs(10)));
+    let recorded = wait.metrics(
+        |_| {
+            replica.with_ledger(|ledger| (1..=3).all(|node_id| ledger.node_disk(node_id).is_some()))
+        },
+        "registered",
+    );
+    recorded.await.unwrap();
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_follower_too_far_behind_gets_a_snapshot() {
+    let mut cluster = Cluster::new(3);
+    cluster.snapshot_every = 20;
+    cluster.start_all().await;
+    cluster.write(1).await;
+    let (leader, _) = cluster.leader().await;
+    let behind = if leader == 3 { 2 } else { 3 };
+    cluster.stop(behind).await;
+    for now_us in 2..=150 {
+        cluster.write(now_us).await;
+    }
+    let core = cluster.running[&leader].core();
+    let wait = core.wait(Some(Duration::from_secs(10)));
+    let purged = wait.metrics(
+        |metrics| metrics.purged.as_ref().is_some_and(|at| at.index() > 80),
+        "the log is cut",
+    );
+    purged.await.unwrap();
+    cluster.start(behind).await;
+    cluster.reaches(behind, 150).await;
+    let status = cluster.running[&behind].status().await;
+    assert!(
+        status.snapshot.is_some_and(|index| index > 80),
+        "{status:?}"
+    );
+    // And it survives a restart on that snapshot.
+    cluster.stop(behind).await;
+    cluster.start(behind).await;
+    cluster.write(151).await;
+    cluster.reaches(behind, 151).await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn an_empty_node_under_a_used_id_is_refused_as_disk_lost() {
+    let mut cluster = Cluster::new(3);
+    cluster.start_all().await;
+    cluster.write(1).await;
+    cluster.stop(2).await;
+    cluster.dirs.insert(2, tempfile::tempdir().unwrap());
+    let refused = Replica::start(cluster.config(2))
+        .await
+        .err()
+        .expect("refused");
+    assert_eq!(refused.code(), "disk_lost", "{refused}");
+    // Nothing but a missing disk: the others go on.
+    cluster.write(2).await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_node_waits_until_every_initial_member_has_answered() {
+    let mut cluster = Cluster::new(2);
+    let waiting = tokio::spawn(Replica::start(cluster.config(1)));
+    let asked = tokio::time::timeout(Duration::from_millis(700), async {
+        while !waiting.is_finished() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    assert!(asked.await.is_err(), "it started alone");
+    cluster.start(2).await;
+    cluster.running.insert(1, waiting.await.unwrap().unwrap());
+    cluster.write(1).await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn members_are_added_promoted_removed_and_their_ids_never_return() {
+    let mut cluster = Cluster::new(3);
+    cluster.start_all().await;
+    for now_us in 1..=10 {
+        cluster.write(now_us).await;
+    }
+    let addr = cluster.furnish(4).to_string();
+    cluster.start(4).await;
+    let (leader, _) = cluster.leader().await;
+    let follower = (1..=3).find(|node_id| *node_id != leader).unwrap();
+    let refused = cluster.running[&follower].add_member(4, &addr).await;
+    assert!(
+        matches!(refused, Err(ChangeError::NotLeader { .. })),
+        "{refused:?}"
+    );
+    let refused = cluster.running[&leader].add_member(5, &addr).await;
+    assert!(
+        matches!(refused, Err(ChangeError::Unreachable { .. })),
+        "{refused:?}"
+    );
+    let added = cluster.running[&leader].add_member(4, &addr).await.unwrap();
+    assert_eq!(
+        (added.node_id, added.client_url.as_str()),
+        (4, "http://node-4")
+    );
+    cluster.write(11).await;
+    cluster.reaches(4, 11).await;
+    let status = cluster.running[&leader].status().await;
+    assert_eq!(status.members.len(), 4);
+    assert!(
+        status
+            .members
+            .iter()
+            .all(|member| member.role == Role::Voter),
+        "{status:?}"
+    );
+
+    let gone = (1..=3).rev().find(|node_id| *node_id != leader).unwrap();
+    cluster.running[&leader].remove_member(gone).await.unwrap();
+    let missing = cluster.running[&leader].remove_member(gone).await;
+    assert_eq!(missing, Err(ChangeError::NoSuchMember(gone)));
+    cluster.stop(gone).await;
+    cluster.write(12).await;
+
+    // The same id on a new, empty disk: refused by the node itself, and by the leader.
+    cluster.dirs.insert(gone, tempfile::tempdir().unwrap());
+    let refused = Replica::start(cluster.config(gone))
+        .await
+        .err()
+        .expect("refused");
+    assert_eq!(refused.code(), "disk_lost", "{refused}");
+    let alone = ReplicaConfig {
+        initial_members: Vec::new(),
+        ..cluster.config(gone)
+    };
+    let alone = Replica::start(alone).await.unwrap();
+    let refused = cluster.running[&leader]
+        .add_member(gone, &cluster.addrs[&gone].to_string())
+        .await;
+    assert_eq!(refused.err(), Some(ChangeError::NodeIdInUse(gone)));
+    alone.shutdown().await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn leadership_is_handed_to_a_voter_that_has_caught_up() {
+    let mut cluster = Cluster::new(3);
+    cluster.start_all().await;
+    cluster.write(1).await;
+    for (round, now_us) in (2..6).enumerate() {
+        let (leader, term) = cluster.leader().await;
+        let target = leader % 3 + 1;
+        cluster.reaches(target, now_us - 1).await;
+        let started = Instant::now();
+        cluster.running[&leader]
+            .transfer_leader(target)
+            .await
+            .unwrap();
+        let (_, next_term) = (target, leads(&cluster.running[&target]).await.0);
+        println!(
+            "round {round}: handed over in {} ms",
+            started.elapsed().as_millis()
+        );
+        assert!(next_term > term);
+        cluster.running[&target]
+            .propose(next_term, at(now_us))
+            .await
+            .unwrap();
+    }
+    let (leader, _) = cluster.leader().await;
+    let stranger = cluster.running[&leader].transfer_leader(9).await;
+    assert_eq!(stranger, Err(ChangeError::NoSuchMember(9)));
+    cluster.stop_all().await;
+}
