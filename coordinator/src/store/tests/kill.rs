@@ -117,18 +117,25 @@ fn kill_9_loses_no_acknowledged_write_and_leaves_no_hole() {
             .spawn()
             .unwrap();
         let out = child.stdout.take().unwrap();
-        let lines = thread::spawn(move || {
-            BufReader::new(out)
-                .lines()
-                .map_while(Result::ok)
-                .filter(|line| line.starts_with('@'))
-                .collect::<Vec<_>>()
+        let (said, hear) = mpsc::channel();
+        let reader = thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if line.starts_with('@') {
+                    said.send(line).unwrap();
+                }
+            }
         });
-        // From the middle of its start to the middle of its writing.
-        thread::sleep(Duration::from_millis(15 + (round as u64 * 37) % 160));
+        // Three of four are killed while they write, the others while they start.
+        let mut lines = Vec::new();
+        if round % 4 != 0 {
+            lines.extend(hear.recv_timeout(Duration::from_secs(20)));
+        }
+        thread::sleep(Duration::from_millis((round as u64 * 37) % 110));
         child.kill().unwrap();
         child.wait().unwrap();
-        for line in lines.join().unwrap() {
+        reader.join().unwrap();
+        lines.extend(hear);
+        for line in lines {
             let words: Vec<&str> = line.trim_start_matches('@').split(' ').collect();
             let number = |place: usize| words[place].parse::<u64>().unwrap();
             match words[0] {
