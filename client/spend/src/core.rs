@@ -207,13 +207,11 @@ impl ClientCore {
         std::mem::take(&mut self.evictable)
     }
 
-    /// The slot at an index.
+    /// The key and the slot at an index.
     #[must_use]
-    pub fn slot_at(&self, index: u32) -> Option<&Arc<Slot>> {
-        self.keys
-            .get(to_usize(index))?
-            .as_ref()
-            .map(|core| &core.slot)
+    pub fn key_at(&self, index: u32) -> Option<(&str, &Arc<Slot>)> {
+        let core = self.keys.get(to_usize(index))?.as_ref()?;
+        Some((&core.key, &core.slot))
     }
 
     /// Forgets a key whose slot was evicted.

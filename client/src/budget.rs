@@ -1,0 +1,99 @@
+//! A handle for one key, and how a request waits. Knows no session.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+
+use leasehold_key::Key;
+use leasehold_spend::{Begun, Clock, Patience, Slot, Verdict, Waiter};
+
+use crate::{
+    clock::SystemClock,
+    driver::{Alive, Shared},
+};
+
+/// A handle for one key: cheap to clone, and the fastest way to spend.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    key: Key,
+    slot: Arc<Slot>,
+    shared: Arc<Shared>,
+    _alive: Arc<Alive>,
+}
+
+impl Budget {
+    pub(crate) fn new(key: Key, slot: Arc<Slot>, shared: Arc<Shared>, alive: Arc<Alive>) -> Self {
+        Self {
+            key,
+            slot,
+            shared,
+            _alive: alive,
+        }
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Spends units from what is held here. Synchronous: it never waits, takes no
+    /// lock and allocates nothing. `Empty` means that an ask is on its way.
+    #[inline]
+    pub fn try_spend(&self, units: u64) -> Verdict {
+        self.slot.try_spend(units, &self.shared.clock)
+    }
+
+    /// Spends units; asks the coordinator when too few are held, and waits for
+    /// that one answer, at most the policy's `max_wait_ms`.
+    pub async fn spend(&self, units: u64) -> Verdict {
+        spend(&self.slot, &self.shared.clock, units).await
+    }
+
+    /// Spends units; waits for capacity if need be, up to `wait`, first come
+    /// first served.
+    pub async fn spend_within(&self, units: u64, wait: Duration) -> Verdict {
+        spend_within(&self.slot, &self.shared.clock, units, wait).await
+    }
+}
+
+pub(crate) async fn spend(slot: &Arc<Slot>, clock: &SystemClock, units: u64) -> Verdict {
+    match slot.spend(units, Patience::OneAnswer, clock) {
+        Begun::Answered(verdict) => verdict,
+        Begun::Waits(waiter) => {
+            wait_for(waiter, Duration::from_nanos(slot.max_wait_ns()), clock).await
+        }
+    }
+}
+
+pub(crate) async fn spend_within(
+    slot: &Arc<Slot>,
+    clock: &SystemClock,
+    units: u64,
+    wait: Duration,
+) -> Verdict {
+    let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+    let until_ns = clock.now_ns().saturating_add(wait_ns);
+    match slot.spend(units, Patience::Until(until_ns), clock) {
+        Begun::Answered(verdict) => verdict,
+        Begun::Waits(waiter) => wait_for(waiter, wait, clock).await,
+    }
+}
+
+/// The verdict, or what is known when the time is up. Dropped, it leaves the
+/// queue.
+async fn wait_for(mut waiter: Waiter, wait: Duration, clock: &SystemClock) -> Verdict {
+    let mut time_out = pin!(tokio::time::sleep(wait));
+    let verdict = poll_fn(|context| {
+        if let Poll::Ready(verdict) = waiter.poll(context, clock) {
+            return Poll::Ready(Some(verdict));
+        }
+        time_out.as_mut().poll(context).map(|()| None)
+    })
+    .await;
+    verdict.unwrap_or_else(|| waiter.give_up(clock))
+}

@@ -1,0 +1,190 @@
+//! How a client is set up. Everything is checked here, once.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_spend::{ClientCore, CoreSettings, Line};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use crate::{
+    client::Client,
+    clock::SystemClock,
+    convert::Identity,
+    driver::{Alive, Driver, Progress, Shared},
+    error::BuildError,
+    registry::Registry,
+    transport,
+};
+
+const HOLDER_BYTES_MAX: usize = 128;
+const KEYS_MAX: u64 = 1 << 20;
+const WAITERS_MAX: u64 = 1 << 20;
+
+/// Sets a [`Client`] up. Obtained from [`Client::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until connect"]
+pub struct Builder {
+    endpoints: Vec<String>,
+    holder: String,
+    keys_max: u32,
+    waiters_max: u32,
+    connect_timeout: Duration,
+    is_strict: bool,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            endpoints: Vec::new(),
+            holder: String::new(),
+            keys_max: 16_384,
+            waiters_max: 4_096,
+            connect_timeout: Duration::from_secs(10),
+            is_strict: false,
+        }
+    }
+}
+
+impl Builder {
+    /// Adds a coordinator's client URL, like `http://127.0.0.1:7070`. Any node
+    /// will do; several are tried in turn.
+    pub fn endpoint(mut self, url: impl Into<String>) -> Self {
+        self.endpoints.push(url.into());
+        self
+    }
+
+    /// Adds several URLs.
+    pub fn endpoints<S: Into<String>>(mut self, urls: impl IntoIterator<Item = S>) -> Self {
+        self.endpoints.extend(urls.into_iter().map(Into::into));
+        self
+    }
+
+    /// The holder's name in the coordinator's books, 1 to 128 bytes. For people:
+    /// it need not be unique.
+    pub fn holder(mut self, name: impl Into<String>) -> Self {
+        self.holder = name.into();
+        self
+    }
+
+    /// The most keys that the client keeps (16,384). Idle ones make room.
+    pub fn keys_max(mut self, keys: u32) -> Self {
+        self.keys_max = keys;
+        self
+    }
+
+    /// The most requests that wait for one key (4,096).
+    pub fn waiters_max(mut self, waiters: u32) -> Self {
+        self.waiters_max = waiters;
+        self
+    }
+
+    /// How long [`connect`](Self::connect) waits for a first session (10 s).
+    pub fn connect_timeout(mut self, wait: Duration) -> Self {
+        self.connect_timeout = wait;
+        self
+    }
+
+    /// Read two clocks at every request, so that not even the first moments after
+    /// the machine was suspended are outside of the promise. Costs some tens of
+    /// nanoseconds.
+    pub fn strict_clock(mut self, is_strict: bool) -> Self {
+        self.is_strict = is_strict;
+        self
+    }
+
+    /// Connects, and waits for the first session. Must be called inside a tokio
+    /// runtime, which then runs the client's one task.
+    ///
+    /// # Errors
+    /// When a setting is wrong, or no coordinator opened a session in time.
+    /// Nothing is left running then.
+    pub async fn connect(self) -> Result<Client, BuildError> {
+        self.check()?;
+        let mut instance = [0; 16];
+        getrandom::fill(&mut instance)
+            .map_err(|error| BuildError::NoRandomness(error.to_string()))?;
+        let notify = Arc::new(Notify::new());
+        let bell = Arc::clone(&notify);
+        let line = Arc::new(Line::new(self.keys_max, move || bell.notify_one()));
+        let settings = CoreSettings {
+            waiters_max: usize::try_from(self.waiters_max).unwrap_or(usize::MAX),
+            ..CoreSettings::default()
+        };
+        let registry = Registry::new(
+            Arc::clone(&line),
+            settings.waiters_max,
+            settings.max_wait_ns,
+        );
+        let shared = Arc::new(Shared {
+            clock: SystemClock::new(self.is_strict),
+            registry,
+            line: Arc::clone(&line),
+            notify: Arc::clone(&notify),
+            is_closing: false.into(),
+            last_error: Mutex::new("no answer yet".to_owned()),
+        });
+        let alive = Arc::new(Alive(notify));
+        let (progress, mut seen) = watch::channel(Progress::default());
+        let driver = Driver {
+            core: ClientCore::new(settings, line),
+            shared: Arc::clone(&shared),
+            alive: Arc::downgrade(&alive),
+            progress,
+            identity: Identity {
+                holder: self.holder,
+                instance,
+            },
+            endpoints: self.endpoints.clone(),
+        };
+        tokio::spawn(driver.run());
+        // Dropped on failure, and the driver ends with it.
+        let client = Client::new(shared, alive, seen.clone());
+        let open = seen.wait_for(|progress| progress.was_open);
+        let is_open = matches!(
+            tokio::time::timeout(self.connect_timeout, open).await,
+            Ok(Ok(_))
+        );
+        if is_open {
+            return Ok(client);
+        }
+        Err(BuildError::NoSession {
+            endpoints: self.endpoints.join(", "),
+            waited: self.connect_timeout,
+            last: client.last_error(),
+        })
+    }
+
+    fn check(&self) -> Result<(), BuildError> {
+        if self.endpoints.is_empty() {
+            return Err(BuildError::NoEndpoint);
+        }
+        for url in &self.endpoints {
+            transport::endpoint(url).map_err(|reason| BuildError::BadEndpoint {
+                endpoint: url.clone(),
+                reason,
+            })?;
+        }
+        let bytes = self.holder.len();
+        if !(1..=HOLDER_BYTES_MAX).contains(&bytes) {
+            return Err(BuildError::BadHolder {
+                bytes,
+                max: HOLDER_BYTES_MAX,
+            });
+        }
+        for (field, value, most) in [
+            ("keys_max", self.keys_max, KEYS_MAX),
+            ("waiters_max", self.waiters_max, WAITERS_MAX),
+        ] {
+            let value = u64::from(value);
+            if !(1..=most).contains(&value) {
+                return Err(BuildError::OutOfRange {
+                    field,
+                    value,
+                    least: 1,
+                    most,
+                });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,371 @@
+//! A coordinator in a few lines, for what a real one does only when it fails: it
+//! can fall silent, refuse, move, and forget sessions. It keeps the books of one
+//! pot of units per key, and never counts anything as free again by itself.
+
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "tests; each uses a part"
+)]
+
+use std::{collections::HashMap, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
+
+use leasehold_client::{Builder, Client};
+use leasehold_proto::v1::{
+    self, ClientMessage, CoordinatorMessage, client_message, coordinator_message,
+    leasehold_server::{Leasehold, LeaseholdServer},
+};
+use parking_lot::Mutex;
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, watch},
+};
+use tokio_stream::{
+    Stream,
+    wrappers::{ReceiverStream, TcpListenerStream},
+};
+use tonic::{Request, Response, Status, Streaming};
+
+/// What the fake does, and what it saw.
+#[derive(Default)]
+pub struct Books {
+    /// Units that can still be granted, by key.
+    pub free: HashMap<String, u64>,
+    pub limit: u64,
+    pub fails_open: bool,
+    /// Reads everything and answers nothing.
+    pub is_silent: bool,
+    /// Refuses with this code and time when nothing is free.
+    pub refusal: (String, u64),
+    /// Where the leader is, if not here.
+    pub moved_to: Option<String>,
+    /// Refuses the next resume with this code.
+    pub refuse_resume: Option<String>,
+    pub leases: HashMap<(Vec<u8>, String), Lease>,
+    pub sessions: u8,
+    pub opens: u32,
+    pub resumes: u32,
+    pub syncs: u32,
+    /// Reports that carried a want.
+    pub asks: u32,
+    pub settled: Vec<v1::Settle>,
+    pub closed: u32,
+    pub max_wait_us: u64,
+    pub sync_interval_us: u64,
+    pub ttl_us: u64,
+    generation: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Lease {
+    pub generation: u64,
+    pub granted: u64,
+    pub spent: u64,
+    pub returned: u64,
+    pub finals: u32,
+}
+
+#[derive(Clone)]
+pub struct Fake {
+    pub books: Arc<Mutex<Books>>,
+    /// Bumped to end all streams.
+    cut: Arc<watch::Sender<u32>>,
+    streams: Arc<Mutex<Vec<mpsc::Sender<Result<CoordinatorMessage, Status>>>>>,
+}
+
+impl Fake {
+    /// Serves on a port of its own.
+    pub async fn start() -> (Self, String) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address: SocketAddr = listener.local_addr().unwrap();
+        let fake = Self {
+            books: Arc::new(Mutex::new(Books {
+                limit: 100,
+                refusal: ("limit".to_owned(), 60_000_000),
+                max_wait_us: 250_000,
+                sync_interval_us: 1_000_000,
+                ttl_us: 10_000_000,
+                generation: 10,
+                ..Books::default()
+            })),
+            cut: Arc::new(watch::channel(0).0),
+            streams: Arc::default(),
+        };
+        let server = tonic::transport::Server::builder()
+            .add_service(LeaseholdServer::new(fake.clone()))
+            .serve_with_incoming(TcpListenerStream::new(listener));
+        tokio::spawn(server);
+        (fake, format!("http://{address}"))
+    }
+
+    pub fn set(&self, change: impl FnOnce(&mut Books)) {
+        change(&mut self.books.lock());
+    }
+
+    pub fn get<T>(&self, look: impl FnOnce(&Books) -> T) -> T {
+        look(&self.books.lock())
+    }
+
+    pub fn give(&self, key: &str, units: u64) {
+        *self.books.lock().free.entry(key.to_owned()).or_default() += units;
+    }
+
+    /// The one lease of a key.
+    pub fn lease(&self, key: &str) -> Lease {
+        let books = self.books.lock();
+        let found = books.leases.iter().find(|((_, name), _)| name == key);
+        found.map(|(_, lease)| lease.clone()).unwrap_or_default()
+    }
+
+    /// Ends all streams.
+    pub fn cut(&self) {
+        self.cut.send_modify(|cut| *cut += 1);
+    }
+
+    /// Pushes a message to every stream.
+    pub async fn push(&self, kind: coordinator_message::Kind) {
+        let streams = self.streams.lock().clone();
+        for stream in streams {
+            drop(stream.send(Ok(say(kind.clone()))).await);
+        }
+    }
+
+    /// Waits until the books look right; panics after ten seconds.
+    pub async fn until(&self, what: &str, mut look: impl FnMut(&Books) -> bool) {
+        for _ in 0..2_000 {
+            if look(&self.books.lock()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("waited in vain until {what}");
+    }
+}
+
+pub fn builder(url: &str) -> Builder {
+    Client::builder().endpoint(url).holder("gw-1")
+}
+
+fn say(kind: coordinator_message::Kind) -> CoordinatorMessage {
+    CoordinatorMessage { kind: Some(kind) }
+}
+
+#[tonic::async_trait]
+impl Leasehold for Fake {
+    type SessionStream = Pin<Box<dyn Stream<Item = Result<CoordinatorMessage, Status>> + Send>>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<ClientMessage>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let (answers, stream) = mpsc::channel(64);
+        let fake = self.clone();
+        self.streams.lock().push(answers.clone());
+        tokio::spawn(async move { fake.serve(request.into_inner(), answers).await });
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+}
+
+impl Fake {
+    async fn serve(
+        &self,
+        mut messages: Streaming<ClientMessage>,
+        answers: mpsc::Sender<Result<CoordinatorMessage, Status>>,
+    ) {
+        let mut cut = self.cut.subscribe();
+        let mut session = Vec::new();
+        let mut keys = HashMap::new();
+        loop {
+            let message = tokio::select! {
+                message = messages.message() => message,
+                _ = cut.changed() => {
+                    drop(answers.send(Err(Status::unavailable("cut"))).await);
+                    break;
+                }
+            };
+            let Ok(Some(ClientMessage { kind: Some(kind) })) = message else {
+                break;
+            };
+            let (answer, ends) = self.answer(kind, &mut session, &mut keys);
+            if let Some(answer) = answer {
+                drop(answers.send(Ok(say(answer))).await);
+            }
+            if ends {
+                break;
+            }
+        }
+        self.streams
+            .lock()
+            .retain(|stream| !stream.same_channel(&answers));
+    }
+
+    fn answer(
+        &self,
+        kind: client_message::Kind,
+        session: &mut Vec<u8>,
+        keys: &mut HashMap<u32, String>,
+    ) -> (Option<coordinator_message::Kind>, bool) {
+        use coordinator_message::Kind;
+        let mut books = self.books.lock();
+        if books.is_silent {
+            return (None, false);
+        }
+        match kind {
+            client_message::Kind::Open(open) => {
+                books.opens += 1;
+                if let Some(leader) = books.moved_to.clone() {
+                    return (Some(Kind::Moved(v1::Moved { leader })), true);
+                }
+                if open.resume.is_empty() {
+                    books.sessions += 1;
+                    *session = vec![books.sessions; 16];
+                } else {
+                    if let Some(code) = books.refuse_resume.take() {
+                        let detail = String::new();
+                        return (Some(Kind::Refused(v1::Refused { code, detail })), true);
+                    }
+                    books.resumes += 1;
+                    *session = open.resume;
+                }
+                let leases = books
+                    .leases
+                    .iter()
+                    .filter(|((owner, _), _)| owner == session);
+                let leases = leases
+                    .map(|((_, key), lease)| v1::LeaseState {
+                        key: key.clone(),
+                        generation: lease.generation,
+                        granted_total: lease.granted,
+                        spent_total: lease.spent,
+                        returned_total: lease.returned,
+                    })
+                    .collect();
+                let opened = v1::Opened {
+                    session: session.clone(),
+                    validity_us: books.ttl_us,
+                    sync_interval_us: books.sync_interval_us,
+                    leases,
+                    reports_per_sync_max: 100,
+                    keys_per_session_max: 100,
+                    session_ttl_us: books.ttl_us,
+                };
+                (Some(Kind::Opened(opened)), false)
+            }
+            client_message::Kind::Sync(sync) => {
+                books.syncs += 1;
+                let grants = sync
+                    .reports
+                    .into_iter()
+                    .filter_map(|report| books.take_in(report, session, keys, sync.seq))
+                    .collect();
+                (
+                    Some(Kind::Synced(v1::Synced {
+                        seq: sync.seq,
+                        renewed: true,
+                        grants,
+                    })),
+                    false,
+                )
+            }
+            client_message::Kind::Close(close) => {
+                for report in close.reports {
+                    books.take_in(report, session, keys, close.seq);
+                }
+                books.closed += 1;
+                (Some(Kind::Closed(v1::Closed {})), true)
+            }
+            client_message::Kind::Settle(settle) => {
+                let session = settle.session.clone();
+                books.settled.push(settle);
+                (Some(Kind::Settled(v1::Settled { session })), false)
+            }
+        }
+    }
+}
+
+impl Books {
+    fn take_in(
+        &mut self,
+        report: v1::KeyReport,
+        session: &[u8],
+        keys: &mut HashMap<u32, String>,
+        seq: u64,
+    ) -> Option<v1::KeyGrant> {
+        let is_new = !report.key.is_empty();
+        if is_new {
+            keys.insert(report.key_id, report.key.clone());
+        }
+        let key = keys.get(&report.key_id).expect("an announced key").clone();
+        let owner = (session.to_vec(), key.clone());
+        if report.generation != 0
+            && let Some(lease) = self.leases.get_mut(&owner)
+            && lease.generation == report.generation
+        {
+            assert!(
+                report.spent_total >= lease.spent,
+                "spent shrank: {report:?}"
+            );
+            assert!(
+                report.returned_total >= lease.returned,
+                "returned shrank: {report:?}"
+            );
+            assert!(
+                report.spent_total + report.returned_total <= lease.granted,
+                "{report:?}"
+            );
+            let back = report.returned_total - lease.returned;
+            (lease.spent, lease.returned) = (report.spent_total, report.returned_total);
+            *self.free.entry(key.clone()).or_default() += back;
+            if report.r#final {
+                lease.finals += 1;
+                self.leases.remove(&owner);
+            }
+        }
+        if report.want == 0 && !is_new {
+            return None;
+        }
+        self.asks += u32::from(report.want > 0);
+        let free = self.free.entry(key).or_default();
+        let units = report.want.min(*free);
+        *free -= units;
+        let refusal = (units < report.want.min(report.waiting.max(1))).then(|| v1::Refusal {
+            code: self.refusal.0.clone(),
+            retry_after_us: self.refusal.1,
+        });
+        if units > 0 && !self.leases.contains_key(&owner) {
+            self.generation += 1;
+            let generation = self.generation;
+            self.leases.insert(
+                owner.clone(),
+                Lease {
+                    generation,
+                    ..Lease::default()
+                },
+            );
+        }
+        let lease = self.leases.get_mut(&owner).map(|lease| {
+            lease.granted += units;
+            lease.clone()
+        });
+        let lease = lease.unwrap_or_default();
+        Some(v1::KeyGrant {
+            key_id: report.key_id,
+            generation: lease.generation,
+            granted_total: lease.granted,
+            basis_seq: seq,
+            valid_for_us: 0,
+            refusal,
+            policy: Some(v1::PolicyInfo {
+                kind: "sliding_window".to_owned(),
+                limit: self.limit,
+                window_us: 60_000_000,
+                max_wait_us: self.max_wait_us,
+                failure_mode: i32::from(self.fails_open),
+                slice_factor_milli: 1500,
+                public_name: String::new(),
+            }),
+            free: 0,
+        })
+    }
+}
