@@ -4,12 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_ledger::{
-    Ledger,
-    entry::Command,
-    outcome::{CommandOutcome, CommandRefusal},
-    settings::Settings,
-};
+use leasehold_ledger::{Ledger, entry::Command, outcome::CommandOutcome, settings::Settings};
 use leasehold_proto::v1::leasehold_server::LeaseholdServer;
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -90,13 +85,19 @@ impl Node {
         // know when nobody will.
         let service = Service::new(queue.clone(), ended.clone());
         let leadership = replica.leadership();
-        let sequencer = Sequencer::new(replica.clone(), items, leadership.clone(), stop.clone());
+        let sequencer = Sequencer::new(
+            replica.clone(),
+            items,
+            leadership.clone(),
+            stop.clone(),
+            config.initial_settings.clone(),
+        );
         let sequencer_ended = ended.clone();
         tokio::spawn(async move {
             sequencer.run().await;
             sequencer_ended.cancel();
         });
-        let node = Self {
+        Ok(Self {
             replica,
             leadership,
             queue,
@@ -104,9 +105,7 @@ impl Node {
             ended,
             service,
             config: Arc::new(config),
-        };
-        tokio::spawn(node.clone().found());
-        Ok(node)
+        })
     }
 
     /// Puts a command into the log and waits for its outcome. Only the leader can.
@@ -201,20 +200,7 @@ impl Node {
     /// # Errors
     /// See [`ChangeError`].
     pub async fn add_member(&self, node_id: u64, peer_addr: &str) -> Result<Member, ChangeError> {
-        let member = self.replica.add_member(node_id, peer_addr).await?;
-        match self
-            .submit(Command::RegisterNode {
-                node_id: member.node_id,
-                disk_id: member.disk_id,
-            })
-            .await
-        {
-            Ok(CommandOutcome::Refused(CommandRefusal::NodeIdInUse)) => {
-                Err(ChangeError::NodeIdInUse(member.node_id))
-            }
-            // When it was not written, the next leader writes it: see `found`.
-            Ok(_) | Err(_) => Ok(member),
-        }
+        self.replica.add_member(node_id, peer_addr).await
     }
 
     /// Removes a member. Only the leader can.
@@ -298,57 +284,6 @@ impl Node {
                 }
             }
         }
-    }
-
-    /// Whenever this node leads: writes what every cluster's books must have. A
-    /// cluster of which no disk is on record is new and gets its settings.
-    async fn found(self) {
-        let mut leadership = self.leadership.clone();
-        loop {
-            let is_leading = matches!(&*leadership.borrow_and_update(), Leadership::Leading { .. });
-            if is_leading && let Err(error) = self.found_once().await {
-                tracing::debug!(%error, "the cluster's records are left to the next leader");
-            }
-            tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return,
-                changed = leadership.changed() => if changed.is_err() {
-                    return;
-                },
-            }
-        }
-    }
-
-    async fn found_once(&self) -> Result<(), SubmitError> {
-        let members: Vec<Member> = self
-            .replica
-            .status()
-            .await
-            .members
-            .into_iter()
-            .map(|status| status.member)
-            .filter(|member| member.disk_id != 0)
-            .collect();
-        let (is_new, settings) = self.local(|ledger| {
-            let is_new = members
-                .iter()
-                .all(|member| ledger.node_disk(member.node_id).is_none());
-            (is_new, ledger.settings().clone())
-        });
-        if is_new && settings != self.config.initial_settings {
-            self.submit(Command::PutSettings(self.config.initial_settings.clone()))
-                .await?;
-        }
-        for member in members {
-            if self.local(|ledger| ledger.node_disk(member.node_id).is_none()) {
-                self.submit(Command::RegisterNode {
-                    node_id: member.node_id,
-                    disk_id: member.disk_id,
-                })
-                .await?;
-            }
-        }
-        Ok(())
     }
 }
 

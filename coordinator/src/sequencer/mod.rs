@@ -17,8 +17,9 @@ mod streams;
 use std::{collections::VecDeque, time::Duration};
 
 use leasehold_allotter::Allotter;
+use leasehold_ledger::{entry::Command, settings::Settings};
 use thiserror::Error;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -98,7 +99,10 @@ impl Reign {
 
     /// Cluster time now.
     pub(crate) fn now_us(&self) -> u64 {
-        self.anchor_us.saturating_add(self.since.elapsed_us())
+        // Never 0, so that a cluster whose time has moved is known not to be new.
+        self.anchor_us
+            .saturating_add(self.since.elapsed_us())
+            .max(1)
     }
 }
 
@@ -112,6 +116,7 @@ pub(crate) struct Sequencer<L> {
     commands: VecDeque<CommandItem>,
     streams: Streams,
     allotter: Allotter,
+    initial_settings: Settings,
 }
 
 impl<L: Log> Sequencer<L> {
@@ -120,6 +125,7 @@ impl<L: Log> Sequencer<L> {
         queue: mpsc::Receiver<Item>,
         leadership: watch::Receiver<Leadership>,
         stop: CancellationToken,
+        initial_settings: Settings,
     ) -> Self {
         Self {
             log,
@@ -130,6 +136,7 @@ impl<L: Log> Sequencer<L> {
             commands: VecDeque::new(),
             streams: Streams::default(),
             allotter: Allotter::new(),
+            initial_settings,
         }
     }
 
@@ -188,10 +195,12 @@ impl<L: Log> Sequencer<L> {
     async fn lead(&mut self, reign: Reign) -> bool {
         tracing::info!(term = reign.term, "leading");
         self.allotter = Allotter::new();
+        self.found(&reign);
         let first_us = reign.now_us();
         let mut entry_us = first_us;
         let mut more_due = true;
         let mut needs_time = true;
+        let mut is_first = true;
         loop {
             if self.stop.is_cancelled() {
                 return true;
@@ -206,7 +215,12 @@ impl<L: Log> Sequencer<L> {
                     }
                 }
             }
-            self.drain();
+            // The first entry is the reign's own: a new cluster has its settings before
+            // anybody's session opens under them.
+            if !is_first {
+                self.drain();
+            }
+            is_first = false;
             let now_us = reign.now_us();
             let tick = if now_us < first_us.saturating_add(AT_FIRST_US) {
                 TICK_AT_FIRST_US
@@ -258,6 +272,24 @@ impl<L: Log> Sequencer<L> {
                 },
                 () = tokio::time::sleep(pause) => {}
             }
+        }
+    }
+
+    /// Cluster time moves with this task's first entry ever: before that, the
+    /// cluster is new, and that entry gives it its settings.
+    fn found(&mut self, reign: &Reign) {
+        if reign.anchor_us == 0
+            && self
+                .log
+                .with_ledger(|ledger| *ledger.settings() != self.initial_settings)
+        {
+            // Nobody waits for the outcome: if there is none, the next leader finds
+            // the cluster new or finds it done.
+            let (reply, _) = oneshot::channel();
+            self.commands.push_front(CommandItem {
+                command: Command::PutSettings(self.initial_settings.clone()),
+                reply,
+            });
         }
     }
 

@@ -97,6 +97,10 @@ fn key() -> Key {
 
 impl Bench {
     fn start(now: Leadership) -> Self {
+        Self::start_with(now, Settings::default())
+    }
+
+    fn start_with(now: Leadership, settings: Settings) -> Self {
         let log = MemoryLog {
             books: Arc::new(Mutex::new(Books {
                 ledger: Ledger::new(),
@@ -108,7 +112,7 @@ impl Bench {
         let (queue, items) = mpsc::channel(QUEUE_MAX);
         let (leadership, now) = watch::channel(now);
         let stop = CancellationToken::new();
-        let sequencer = Sequencer::new(log.clone(), items, now, stop.clone());
+        let sequencer = Sequencer::new(log.clone(), items, now, stop.clone(), settings);
         Self {
             log,
             queue,
@@ -486,4 +490,29 @@ async fn time_moves_while_anything_depends_on_it_though_nobody_says_anything() {
         assert!(start.elapsed() < WAIT);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+#[tokio::test]
+async fn the_first_entry_of_a_new_cluster_gives_it_its_settings_and_no_later_one_does() {
+    let brisk = Settings {
+        session_ttl_us: 5_000_000,
+        ..Settings::default()
+    };
+    let mut bench = Bench::start_with(leading(1, 0), brisk.clone());
+    let (_holder, opened) = bench.open().await;
+    assert_eq!(opened.ttl_us, 5_000_000);
+    assert_eq!(
+        bench.log.books.lock().entries[0].commands.first(),
+        Some(&Command::PutSettings(brisk))
+    );
+
+    let mut bench = Bench::start_with(
+        leading(2, 1),
+        Settings {
+            session_ttl_us: 7_000_000,
+            ..Settings::default()
+        },
+    );
+    let (_holder, opened) = bench.open().await;
+    assert_eq!(opened.ttl_us, 10_000_000);
 }

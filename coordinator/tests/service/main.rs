@@ -1,0 +1,15 @@
+//! The gateways' service over a real node with a real store, spoken to by the
+//! generated client and nothing else.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+mod bad_messages;
+mod gateway;
+mod leases;
+mod sessions;
+mod three_nodes;
