@@ -539,7 +539,6 @@ impl Slots {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "one arm per operation")]
 fn play(start: Kind, steps: Vec<(u64, Vec<Op>, bool)>) {
     let key = key("a/b");
     let mut log = Log::new();

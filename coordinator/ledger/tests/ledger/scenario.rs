@@ -151,7 +151,6 @@ impl Stage {
         text
     }
 
-    #[expect(clippy::too_many_lines, reason = "one arm per command")]
     fn read(&mut self, words: &[&str], entry: &mut Entry) -> Read {
         let mut command = |command| {
             entry.commands.push(command);
