@@ -19,6 +19,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
     pub(crate) key: Key,
+    /// The hash of the key, which never changes.
+    key_hash: u64,
     /// The rule that it follows, or followed last.
     pub(crate) binding: Arc<Binding>,
     /// The log index at which grants last had to open new generations.
@@ -106,6 +108,7 @@ pub(crate) struct Presumed {
 impl Account {
     pub(crate) fn new(key: Key, binding: Arc<Binding>, books: Books, epoch: u64) -> Self {
         Self {
+            key_hash: key.spread(),
             key,
             binding,
             epoch,
@@ -356,7 +359,7 @@ impl Account {
     /// The account's part in the digest, from its fields.
     pub(crate) fn computed_hash(&self) -> u64 {
         digest::words([
-            self.key.spread(),
+            self.key_hash,
             self.binding.hash,
             self.epoch,
             self.outstanding,

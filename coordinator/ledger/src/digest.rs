@@ -6,12 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The hash of a few numbers in their order.
 pub(crate) fn words<const N: usize>(words: [u64; N]) -> u64 {
-    let mut bytes = [0_u8; 256];
-    const { assert!(N <= 32, "an object hashes at most 32 words") };
-    for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
-        place.copy_from_slice(&word.to_le_bytes());
-    }
-    xxh3_64(bytes.get(..N.saturating_mul(8)).unwrap_or(&bytes))
+    xxh3_64(words.map(u64::to_le_bytes).as_flattened())
 }
 
 /// The hash of bytes.

@@ -113,14 +113,13 @@ impl SlidingWindow {
             return;
         }
         self.counted = exact::add(self.counted, units);
-        // Nearly always the newest date, or close to it.
-        let newer = self
-            .slots
-            .iter()
-            .rev()
-            .take_while(|slot| slot.date_us > date_us)
-            .count();
-        let place = self.slots.len().saturating_sub(newer);
+        // Nearly always the newest date.
+        let place = match self.slots.back() {
+            Some(newest) if newest.date_us > date_us => {
+                self.slots.partition_point(|slot| slot.date_us <= date_us)
+            }
+            _ => self.slots.len(),
+        };
         if let Some(slot) = place
             .checked_sub(1)
             .and_then(|place| self.slots.get_mut(place))
