@@ -26,12 +26,13 @@ use tonic::transport::{Server, server::TcpIncoming};
 
 use super::{
     api::{Leadership, Member, ReplicaConfig, StartError},
+    compaction,
     hello::{self, Part},
     leadership,
     log::Log,
-    machine::Machine,
+    machine::{self, Machine},
     membership::{self, Changes},
-    network::{Links, MESSAGE_BYTES_MAX, Network},
+    network::{Links, MESSAGE_BYTES_MAX, Network, WINDOW_BYTES},
     peers::{self, Peers, Shared},
     types::{Core, log_pos},
 };
@@ -63,10 +64,17 @@ pub(super) async fn start(config: ReplicaConfig) -> Result<Running, StartError> 
         .build()
         .map_err(|error| StartError::Core(error.to_string()))?;
     let (ready, started) = oneshot::channel();
+    let (stopped_guard, stopped) = watch::channel(());
     let thread = thread::Builder::new().name(format!("replica-{}", config.node_id));
     let spawned = thread.spawn(move || {
-        runtime.block_on(live(config, core_config, ready));
+        let failed = runtime.block_on(live(config, core_config, ready, stopped));
         runtime.shutdown_timeout(STOP_PATIENCE);
+        // Only now are the address and the data folder free again.
+        if let Some((ready, error)) = failed {
+            // Nobody may wait for it any more.
+            let _ = ready.send(Err(error));
+        }
+        drop(stopped_guard);
     });
     spawned.map_err(|error| StartError::Core(error.to_string()))?;
     started
@@ -74,25 +82,24 @@ pub(super) async fn start(config: ReplicaConfig) -> Result<Running, StartError> 
         .unwrap_or_else(|_| Err(StartError::Core("its thread panicked".to_owned())))
 }
 
+type Ready = oneshot::Sender<Result<Running, StartError>>;
+
+/// Boots, runs and stops; what is returned is to be said when all is closed.
 async fn live(
     config: ReplicaConfig,
     core_config: Config,
-    mut ready: oneshot::Sender<Result<Running, StartError>>,
-) {
+    mut ready: Ready,
+    stopped: watch::Receiver<()>,
+) -> Option<(Ready, StartError)> {
     let (stop, mut stopping) = mpsc::channel(1);
-    let (stopped_guard, stopped) = watch::channel(());
     let booted = tokio::select! {
         booted = boot(config, core_config, stop, stopped) => booted,
         // Nobody waits for it any more.
-        () = ready.closed() => return,
+        () = ready.closed() => return None,
     };
     let (running, parts) = match booted {
         Ok(booted) => booted,
-        Err(error) => {
-            // Nobody may wait for it any more.
-            let _ = ready.send(Err(error));
-            return;
-        }
+        Err(error) => return Some((ready, error)),
     };
     if ready.send(Ok(running)).is_ok() {
         // Asked to stop, or every handle is gone.
@@ -110,7 +117,7 @@ async fn live(
     {
         tracing::warn!("the store did not close cleanly");
     }
-    drop(stopped_guard);
+    None
 }
 
 struct Parts {
@@ -172,6 +179,7 @@ async fn boot(
         Part::Wait
     };
     identity.take_part(&config.data_dir)?;
+    let entries = log.clone();
     let core = Core::new(
         config.node_id,
         Arc::new(core_config),
@@ -207,6 +215,7 @@ async fn boot(
     tokio::spawn(membership::keep_records(changes.clone(), moves));
     tokio::spawn(announce(core.clone(), shared, links));
     tokio::spawn(recovered(core.clone()));
+    tokio::spawn(compaction::bound(core.clone(), entries));
     let server = server.into_inner();
     let running = Running {
         changes,
@@ -258,7 +267,8 @@ fn check_snapshot(dir: &Path, opened: &store::Opened) -> Result<(), StoreError> 
         return Err(StoreError::damaged(dir.join("snapshots"), detail));
     }
     if let Some((at, file)) = newest {
-        let (meta, _) = super::machine::load(file)?;
+        // Its bytes were checked when the folder was opened.
+        let meta = machine::describe(file)?;
         if meta.last_log_id.as_ref().map(log_pos) != Some(*at) {
             return Err(StoreError::damaged(
                 file.path(),
@@ -289,6 +299,8 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, links: Links) {
     let served = Server::builder()
         .http2_keepalive_interval(Some(links.ping_every))
         .http2_keepalive_timeout(Some(links.ping_timeout))
+        .initial_stream_window_size(Some(WINDOW_BYTES))
+        .initial_connection_window_size(Some(2 * WINDOW_BYTES))
         .add_service(service)
         .serve_with_incoming(incoming)
         .await;

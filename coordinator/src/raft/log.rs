@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, fmt::Debug, io, ops::RangeBounds, sync::Arc};
 
 use openraft::{
-    OptionalSend, RaftLogReader,
+    EntryPayload, OptionalSend, RaftLogReader,
     entry::RaftEntry,
     storage::{IOFlushed, LogState, RaftLogStorage},
 };
@@ -35,7 +35,7 @@ struct Mirror {
 
 /// The log; clones share it, and serve as its readers.
 #[derive(Clone)]
-pub struct Log {
+pub(super) struct Log {
     mirror: Arc<RwLock<Mirror>>,
     wal: Arc<Wal>,
 }
@@ -63,12 +63,42 @@ impl Log {
         })
     }
 
+    /// Bytes of ledger entries after an index.
+    pub(super) fn bytes_after(&self, index: Option<u64>) -> usize {
+        let from = index.map_or(0, |index| index.saturating_add(1));
+        self.mirror
+            .read()
+            .entries
+            .range(from..)
+            .map(|(_, entry)| length(entry))
+            .sum()
+    }
+
+    /// The first index from which on at most `bytes` of ledger entries follow.
+    pub(super) fn last_bytes_begin(&self, bytes: usize) -> Option<u64> {
+        let mirror = self.mirror.read();
+        let mut seen = 0_usize;
+        let mut newest_first = mirror.entries.iter().rev();
+        let over = newest_first.find(|(_, entry)| {
+            seen = seen.saturating_add(length(entry));
+            seen > bytes
+        });
+        over.map(|(index, _)| index.saturating_add(1))
+    }
+
     fn submit(&self, writes: Vec<Write>) -> oneshot::Receiver<Result<(), StoreError>> {
         let (done, wait) = oneshot::channel();
         // Nobody may wait any more: the write happens all the same.
         self.wal
             .submit(writes, Box::new(move |result| drop(done.send(result))));
         wait
+    }
+}
+
+fn length(entry: &LogEntry) -> usize {
+    match &entry.payload {
+        EntryPayload::Normal(proposal) => proposal.0.len(),
+        EntryPayload::Blank | EntryPayload::Membership(_) => 0,
     }
 }
 
@@ -103,9 +133,7 @@ impl RaftLogReader<Types> for Log {
             .map(|(_, entry)| entry)
             .take_while(|entry| {
                 let before = bytes;
-                if let openraft::EntryPayload::Normal(proposal) = &entry.payload {
-                    bytes = bytes.saturating_add(proposal.0.len());
-                }
+                bytes = bytes.saturating_add(length(entry));
                 before == 0 || bytes <= READ_BYTES_MAX
             });
         Ok(entries.cloned().collect())

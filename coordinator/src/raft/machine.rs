@@ -1,10 +1,14 @@
 //! The state machine: the ledger, which entry it has applied last, and its
 //! snapshots. Knows nothing of sockets; it reads no clock and draws no randomness.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use futures::{Stream, TryStreamExt};
-use leasehold_ledger::{FrozenLedger, Ledger, SnapshotError, entry::Entry};
+use leasehold_ledger::{FrozenLedger, Ledger, SnapshotError, entry::Entry, outcome::Applied};
 use openraft::{
     EntryPayload, OptionalSend, RaftSnapshotBuilder,
     entry::RaftEntry,
@@ -19,7 +23,7 @@ use super::{
 use crate::store::{SnapshotFile, SnapshotFolder, StoreError};
 
 /// The state machine, driven by the core.
-pub struct Machine {
+pub(super) struct Machine {
     ledger: Arc<RwLock<Ledger>>,
     applied: Option<LogId>,
     membership: StoredMembership,
@@ -35,6 +39,17 @@ impl Machine {
             membership: StoredMembership::default(),
             snapshots,
         }
+    }
+
+    /// Applies one entry. A broken invariant is an error, which stops the replica:
+    /// a panic would end the worker alone, and the core would wait for it for ever.
+    fn apply_entry(&self, index: u64, bytes: &[u8]) -> Result<Applied, io::Error> {
+        let entry = Entry::decode(bytes)
+            .map_err(|error| io::Error::other(format!("entry {index}: {error}")))?;
+        let mut ledger = self.ledger.write();
+        catch_unwind(AssertUnwindSafe(|| ledger.apply(index, &entry))).map_err(|_| {
+            io::Error::other(format!("entry {index} broke an invariant of the ledger"))
+        })
     }
 
     fn meta(&self) -> SnapshotMeta {
@@ -66,10 +81,7 @@ impl RaftStateMachine<Types> for Machine {
                     None
                 }
                 EntryPayload::Normal(proposal) => {
-                    let entry = Entry::decode(&proposal.0).map_err(|error| {
-                        io::Error::other(format!("entry {}: {error}", id.index()))
-                    })?;
-                    Some(Arc::new(self.ledger.write().apply(id.index(), &entry)))
+                    Some(Arc::new(self.apply_entry(id.index(), &proposal.0)?))
                 }
             };
             self.applied = Some(id);
@@ -114,10 +126,8 @@ impl RaftStateMachine<Types> for Machine {
         let Some((_, file)) = self.snapshots.lock().newest().cloned() else {
             return Ok(None);
         };
-        let (description, _) = file.read()?;
-        let meta = wire::decode(&description).map_err(io::Error::other)?;
         Ok(Some(Snapshot {
-            meta,
+            meta: describe(&file)?,
             snapshot: file,
         }))
     }
@@ -125,7 +135,7 @@ impl RaftStateMachine<Types> for Machine {
 
 /// Writes a snapshot of the moment at which it was made, while entries go on
 /// being applied.
-pub struct Builder {
+pub(super) struct Builder {
     frozen: Option<FrozenLedger>,
     meta: SnapshotMeta,
     snapshots: Arc<Mutex<SnapshotFolder>>,
@@ -164,8 +174,14 @@ impl RaftSnapshotBuilder<Types> for Builder {
     }
 }
 
+/// What a snapshot says it is.
+pub(super) fn describe(snapshot: &SnapshotFile) -> Result<SnapshotMeta, StoreError> {
+    let (description, _) = snapshot.read()?;
+    wire::decode(&description).map_err(|detail| StoreError::damaged(snapshot.path(), detail))
+}
+
 /// Reads a snapshot to its end: what it describes, and the ledger in it.
-pub(super) fn load(snapshot: &SnapshotFile) -> Result<(SnapshotMeta, Ledger), StoreError> {
+fn load(snapshot: &SnapshotFile) -> Result<(SnapshotMeta, Ledger), StoreError> {
     let (description, mut reader) = snapshot.read()?;
     let meta = wire::decode(&description)
         .map_err(|detail| StoreError::damaged(snapshot.path(), detail))?;

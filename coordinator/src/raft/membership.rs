@@ -8,7 +8,7 @@ use leasehold_ledger::{
     outcome::{CommandOutcome, CommandRefusal},
 };
 use openraft::{
-    ChangeMembers,
+    ChangeMembers, Instant,
     async_runtime::WatchReceiver,
     errors::{ClientWriteError, RaftError},
 };
@@ -80,7 +80,7 @@ impl Changes {
             self.core
                 .add_learner(node_id, member.clone(), false)
                 .await
-                .map_err(|error| refused(error))?;
+                .map_err(refused)?;
         }
         tokio::time::timeout(CATCH_UP_TIMEOUT, self.caught_up(node_id)).await.map_err(|_| {
             let seconds = CATCH_UP_TIMEOUT.as_secs();
@@ -92,7 +92,7 @@ impl Changes {
         self.core
             .change_membership(voters, true)
             .await
-            .map_err(|error| refused(error))?;
+            .map_err(refused)?;
         Ok(member)
     }
 
@@ -113,7 +113,7 @@ impl Changes {
         self.core
             .change_membership(change, false)
             .await
-            .map_err(|error| refused(error))?;
+            .map_err(refused)?;
         Ok(())
     }
 
@@ -126,6 +126,16 @@ impl Changes {
         }
         if !self.core.voter_ids().any(|voter| voter == node_id) {
             return Err(ChangeError::NoSuchMember(node_id));
+        }
+        if !self.heard_lately(node_id) {
+            return Err(ChangeError::Unreachable {
+                node_id,
+                peer_addr: self
+                    .member(node_id)
+                    .map(|member| member.peer_addr)
+                    .unwrap_or_default(),
+                reason: "it has not answered lately".to_owned(),
+            });
         }
         let lag = self.lag(node_id).unwrap_or(u64::MAX);
         if lag > LAG_MAX {
@@ -173,6 +183,17 @@ impl Changes {
             .map(|id| id.index());
         let last = metrics.last_log_index.unwrap_or(0);
         Some(matched.map_or(u64::MAX, |matched| last.saturating_sub(matched)))
+    }
+
+    /// A member answered within the longest election timeout.
+    fn heard_lately(&self, node_id: u64) -> bool {
+        let metrics = self.core.metrics();
+        let metrics = metrics.borrow_watched();
+        let heard = metrics
+            .heartbeat
+            .as_ref()
+            .and_then(|heard| heard.get(&node_id).copied().flatten());
+        heard.is_some_and(|heard| heard.elapsed() <= self.election_max)
     }
 
     async fn caught_up(&self, node_id: u64) -> Result<(), ChangeError> {

@@ -4,6 +4,7 @@
 
 mod api;
 mod boot;
+mod compaction;
 mod hello;
 mod leadership;
 mod log;

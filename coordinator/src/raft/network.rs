@@ -37,6 +37,9 @@ use crate::store::SnapshotFile;
 
 /// The largest message; a snapshot is sent in pieces, an append is cut far below.
 pub(super) const MESSAGE_BYTES_MAX: usize = 128 << 20;
+/// What may be under way unacknowledged: an append should not wait for a round
+/// trip in its middle.
+pub(super) const WINDOW_BYTES: u32 = 4 << 20;
 const SNAPSHOT_PIECE_BYTES: usize = 256 << 10;
 
 type RpcError = RPCError<Types>;
@@ -58,7 +61,9 @@ impl Links {
             .connect_timeout(self.connect_timeout)
             .http2_keep_alive_interval(self.ping_every)
             .keep_alive_timeout(self.ping_timeout)
-            .keep_alive_while_idle(true);
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(Some(WINDOW_BYTES))
+            .initial_connection_window_size(Some(2 * WINDOW_BYTES));
         Ok(PeerClient::new(endpoint.connect_lazy())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX))

@@ -66,10 +66,12 @@ impl Shared {
             )));
         }
         if *message.to_disk != self.me.disk_id.to_le_bytes() {
-            self.fail(format!(
-                "disk_lost: the cluster knows node {} on another disk; remove it and add this machine under a new id",
-                self.me.node_id
-            ));
+            // Not fatal: another cluster's node may have had this address before.
+            tracing::error!(
+                node_id = self.me.node_id,
+                "refused a message for another disk of this node id; if this node lost its data, \
+                 remove it from the cluster and add it under a new id"
+            );
             return Err(Status::failed_precondition("disk_lost"));
         }
         Ok(core)

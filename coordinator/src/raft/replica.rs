@@ -181,41 +181,33 @@ impl Replica {
         let metrics = metrics.borrow_watched();
         let last = metrics.last_log_index;
         let voters: Vec<u64> = metrics.membership_config.voter_ids().collect();
-        let mut members: Vec<MemberStatus> = metrics
-            .membership_config
-            .nodes()
-            .map(|(node_id, member)| {
-                let replication = metrics
-                    .replication
-                    .as_ref()
-                    .and_then(|replication| replication.get(node_id));
-                let matched = match replication {
-                    _ if metrics.replication.is_some() && *node_id == metrics.id => last,
-                    Some(id) => id.as_ref().map(|id| id.index()),
-                    None => None,
-                };
-                let lag = replication
-                    .map(|_| ())
-                    .or((matched.is_some()).then_some(()));
-                let behind = |last: u64| {
-                    matched.map_or(last.saturating_add(1), |matched| {
-                        last.saturating_sub(matched)
-                    })
-                };
-                MemberStatus {
-                    member: member.clone(),
-                    role: if voters.contains(node_id) {
-                        Role::Voter
-                    } else {
-                        Role::Learner
-                    },
-                    matched,
-                    lag: lag.and_then(|()| last.map(behind)),
-                    digest: None,
-                    digest_agrees: None,
-                }
-            })
-            .collect();
+        // Only a leader has it.
+        let replication = metrics.replication.as_ref();
+        let matched = |node_id: &u64| match replication {
+            Some(_) if *node_id == metrics.id => last,
+            Some(others) => others
+                .get(node_id)
+                .and_then(|id| id.as_ref().map(|id| id.index())),
+            None => None,
+        };
+        let behind = |matched: Option<u64>| {
+            let next = |index: Option<u64>| index.map_or(0, |index| index.saturating_add(1));
+            replication.map(|_| next(last).saturating_sub(next(matched)))
+        };
+        let member = |(node_id, member): (&u64, &Member)| MemberStatus {
+            member: member.clone(),
+            role: if voters.contains(node_id) {
+                Role::Voter
+            } else {
+                Role::Learner
+            },
+            matched: matched(node_id),
+            lag: behind(matched(node_id)),
+            digest: None,
+            digest_agrees: None,
+        };
+        let mut members: Vec<MemberStatus> =
+            metrics.membership_config.nodes().map(member).collect();
         members.sort_by_key(|member| member.member.node_id);
         ClusterStatus {
             node_id: metrics.id,

@@ -19,7 +19,7 @@ use crate::store::{LogPos, SnapshotFile, StoredVote};
 
 openraft::declare_raft_types!(
     /// Entries are opaque bytes; a committed leader is its term.
-    pub Types:
+    pub(super) Types:
         D = Proposal,
         R = Outcome,
         NodeId = u64,
@@ -34,12 +34,12 @@ pub(super) type Vote = VoteOf<Types>;
 pub(super) type SnapshotMeta = SnapshotMetaOf<Types>;
 pub(super) type StoredMembership = StoredMembershipOf<Types>;
 pub(super) type Snapshot = SnapshotOf<Types, SnapshotFile>;
-pub(super) type Membership = openraft::Membership<u64, Member>;
+
 pub(super) type Core = openraft::Raft<Types, super::machine::Machine>;
 
 /// An encoded ledger entry.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Proposal(pub(super) Bytes);
+pub(super) struct Proposal(pub(super) Bytes);
 
 impl fmt::Debug for Proposal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for Proposal {
 /// What applying an entry led to; none for entries that are not the ledger's.
 /// It never leaves the process.
 #[derive(Clone, Debug)]
-pub struct Outcome(pub(super) Option<Arc<Applied>>);
+pub(super) struct Outcome(pub(super) Option<Arc<Applied>>);
 
 impl Serialize for Outcome {
     fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {

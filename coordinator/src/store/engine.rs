@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::StoreError;
 
 /// The longest log entry, in bytes.
-pub const ENTRY_BYTES_MAX: usize = 64 << 20;
+pub(super) const ENTRY_BYTES_MAX: usize = 64 << 20;
 
 /// A position in the log: an index, and the term that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

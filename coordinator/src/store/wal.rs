@@ -17,7 +17,7 @@ use std::{
 use super::{Engine, Mark, StoreError, Watermark, Write};
 
 /// Called when a request is durable, or never will be.
-pub type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+pub(super) type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// How long a watermark may stay in the page cache. Each barrier writes one; this
 /// bounds what a power failure can take from it without an fsync per barrier.

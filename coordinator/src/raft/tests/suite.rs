@@ -41,7 +41,7 @@ fn entries_are_encoded_as_they_were_in_version_1() {
 
     use crate::raft::{
         Member,
-        types::{LogEntry, LogId, Membership, Proposal},
+        types::{LogEntry, LogId, Proposal},
         wire,
     };
 
@@ -52,7 +52,7 @@ fn entries_are_encoded_as_they_were_in_version_1() {
         client_url: "http://10.0.0.1:7070".to_owned(),
         disk_id: 0xabc,
     };
-    let membership = Membership::new(
+    let membership = openraft::Membership::new(
         vec![BTreeSet::from([1])],
         [(1, member)]
             .into_iter()

@@ -135,6 +135,9 @@ async fn three_nodes_form_a_cluster_in_any_order_and_survive_the_loss_of_a_leade
     }
     let killed = Instant::now();
     cluster.stop(first).await;
+    println!("stopped in {} ms", killed.elapsed().as_millis());
+    cluster.leader().await;
+    println!("a leader after {} ms", killed.elapsed().as_millis());
     cluster.write(21).await;
     println!(
         "a write is applied again {} ms after the leader stopped",

@@ -8,6 +8,7 @@
 )]
 
 mod damage;
+mod golden;
 mod group_commit;
 mod kill;
 
