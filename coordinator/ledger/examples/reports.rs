@@ -21,7 +21,14 @@ fn cpu_ns() -> Result<u64, Box<dyn std::error::Error>> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("sessions  keys  apply M/s  decode M/s  encode M/s  freeze µs  restore ms");
-    for (sessions, keys) in [(1, 64), (8, 256), (64, 16), (64, 256), (64, 2_048), (512, 256)] {
+    for (sessions, keys) in [
+        (1, 64),
+        (8, 256),
+        (64, 16),
+        (64, 256),
+        (64, 2_048),
+        (512, 256),
+    ] {
         let (mut ledger, syncs) = prepare(sessions, keys)?;
         let mut now_us = ledger.now_us();
         let mut entries = Vec::new();
@@ -29,7 +36,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut reports = 0;
         while reports < 1_000_000 {
             now_us += 2_000;
-            let mut entry = Entry { now_us, ..Entry::default() };
+            let mut entry = Entry {
+                now_us,
+                ..Entry::default()
+            };
             let mut count = 0;
             while count < REPORTS_PER_ENTRY {
                 let place = (reports + count) / keys % syncs.len();
@@ -81,7 +91,10 @@ fn prepare(
     keys: usize,
 ) -> Result<(Ledger, Vec<Sync>), Box<dyn std::error::Error>> {
     let policy = Policy {
-        kind: Kind::SlidingWindow { limit: 1 << 50, window_us: 1_000_000 },
+        kind: Kind::SlidingWindow {
+            limit: 1 << 50,
+            window_us: 1_000_000,
+        },
         slice_factor_milli: 1_500,
         max_wait_us: 250_000,
         failure_mode: Default::default(),
@@ -103,10 +116,22 @@ fn prepare(
         rule: Rule::Inline(policy),
     });
     let grants = ids.iter().flat_map(|session| {
-        keys.iter().map(|key| Grant { session: *session, key: key.clone(), units: 1 << 30 })
+        keys.iter().map(|key| Grant {
+            session: *session,
+            key: key.clone(),
+            units: 1 << 30,
+        })
     });
     let grants = grants.collect();
-    ledger.apply(1, &Entry { now_us: 1, syncs: Vec::new(), commands, grants });
+    ledger.apply(
+        1,
+        &Entry {
+            now_us: 1,
+            syncs: Vec::new(),
+            commands,
+            grants,
+        },
+    );
     let syncs = ids.iter().map(|session| Sync {
         session: *session,
         seq: 0,
@@ -121,7 +146,10 @@ fn prepare(
                 spent_total: 0,
                 returned_total: 0,
                 held: 0,
-                ages: vec![SpentAge { units: 1, age_us: 500 }],
+                ages: vec![SpentAge {
+                    units: 1,
+                    age_us: 500,
+                }],
             })
             .collect(),
     });

@@ -180,7 +180,8 @@ pub enum CommandRefusal {
 pub struct AccountView {
     /// The account.
     pub key: Key,
-    /// The pattern of the budget that it follows; none: its budget is gone.
+    /// The pattern of the budget that it follows (`default_policy` when none
+    /// matches); none: its budget is gone.
     pub pattern: Option<String>,
     /// The policy's name; none for an inline one.
     pub policy_name: Option<String>,

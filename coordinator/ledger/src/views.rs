@@ -13,7 +13,7 @@ use crate::{
     ledger::Ledger,
     outcome::{AccountView, Availability, LeaseView, SessionView},
     policy::Policy,
-    rules::Source,
+    rules::{Binding, Source},
     sessions::Session,
 };
 
@@ -145,12 +145,8 @@ impl Ledger {
     #[must_use]
     pub fn resolve(&self, key: &Key) -> Option<(&str, Option<&str>, &Policy)> {
         binding_of(self, key).map(|binding| {
-            let pattern = binding
-                .pattern
-                .as_ref()
-                .map_or("default_policy", Pattern::as_str);
             (
-                pattern,
+                pattern_text(binding),
                 binding.policy_name.as_deref(),
                 binding.policy.as_ref(),
             )
@@ -225,13 +221,7 @@ impl Ledger {
         let used = exact::add(counted, account.outstanding);
         AccountView {
             key: account.key.clone(),
-            pattern: match binding.source {
-                Source::Gone => None,
-                Source::Budget | Source::Default => binding
-                    .pattern
-                    .as_ref()
-                    .map(|pattern| pattern.as_str().to_owned()),
-            },
+            pattern: (binding.source != Source::Gone).then(|| pattern_text(binding).to_owned()),
             policy_name: binding.policy_name.clone(),
             policy: (*binding.policy).clone(),
             limit,
@@ -287,4 +277,12 @@ impl Ledger {
             leases: self.sessions.lease_count(id),
         }
     }
+}
+
+/// How people are told which budget it is.
+fn pattern_text(binding: &Binding) -> &str {
+    binding
+        .pattern
+        .as_ref()
+        .map_or("default_policy", Pattern::as_str)
 }

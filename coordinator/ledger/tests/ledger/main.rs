@@ -10,5 +10,6 @@ mod golden;
 mod intervals;
 mod log;
 mod model;
+mod naive;
 mod scenario;
 mod snapshots;

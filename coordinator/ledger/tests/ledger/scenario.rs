@@ -377,7 +377,7 @@ impl Stage {
         if view.debt > 0 {
             write!(text, " debt {}", view.debt).unwrap();
         }
-        if view.pattern.is_none() && view.policy_name.is_none() {
+        if view.pattern.is_none() {
             text.push_str(" orphan");
         }
         if let Some(next_us) = view.next_free_us {
