@@ -5,7 +5,10 @@ use axum::{
     extract::{OriginalUri, State},
 };
 use leasehold_key::Key;
-use leasehold_ledger::outcome::{AccountView, Lifetime};
+use leasehold_ledger::{
+    Ledger,
+    outcome::{AccountView, Lifetime},
+};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -19,6 +22,8 @@ use super::{
 };
 
 const PREFIX: &str = "/v1/accounts/";
+/// A page is read in parts, since a reader holds up the next entry.
+const ACCOUNTS_PER_LOCK: usize = 100;
 
 /// An account: `limit + debt = counted + outstanding + free`.
 #[derive(Debug, Serialize, ToSchema)]
@@ -233,17 +238,23 @@ pub(super) async fn list(
             Problem::new(Kind::InvalidQuery, format!("cursor: {error}")).at("cursor")
         })?;
     let prefix = page.prefix.unwrap_or_default();
-    let mut accounts: Vec<Account> = admin
+    // One more than asked for, to know whether there is a next page.
+    let wanted = limit + 1;
+    let take = |ledger: &Ledger, after: Option<&Key>, some: usize| -> Vec<AccountView> {
+        ledger.accounts(&prefix, after, some.min(ACCOUNTS_PER_LOCK))
+    };
+    let mut views = admin
         .node
-        .read(|ledger, _| {
-            // One more than asked for, to know whether there is a next page.
-            ledger
-                .accounts(&prefix, after.as_ref(), limit + 1)
-                .iter()
-                .map(Account::new)
-                .collect()
-        })
+        .read(|ledger, _| take(ledger, after.as_ref(), wanted))
         .await?;
+    let mut accounts: Vec<Account> = Vec::with_capacity(wanted);
+    // The barrier above holds for what is read later, too.
+    while let Some(last) = views.last().map(|view| view.key.clone()) {
+        accounts.extend(views.iter().map(Account::new));
+        views = admin
+            .node
+            .local(|ledger| take(ledger, Some(&last), wanted - accounts.len()));
+    }
     let more = accounts.len() > limit;
     accounts.truncate(limit);
     let next_cursor = accounts

@@ -116,7 +116,10 @@ pub(super) async fn put(
     let rule = Rule::try_from(body.policy)?;
     let policy = RuleBody::from(&rule);
     let shown = pattern.as_str().to_owned();
-    admin.submit(Command::PutBudget { pattern, rule }).await?;
+    admin
+        .submit(Command::PutBudget { pattern, rule })
+        .await
+        .map_err(|problem| problem.at_if(Kind::NoSuchPolicy, "policy"))?;
     Ok(Json(Budget {
         pattern: shown,
         policy,

@@ -393,6 +393,15 @@ impl Problem {
         self
     }
 
+    /// Names the field when the problem is of this kind.
+    pub(crate) fn at_if(self, kind: Kind, field: &str) -> Self {
+        if self.0.body.code == kind.parts().1 {
+            self.at(field)
+        } else {
+            self
+        }
+    }
+
     /// The same, for a field of a field.
     pub(crate) fn within(mut self, outer: &str) -> Self {
         self.0.body.field = Some(match self.0.body.field {

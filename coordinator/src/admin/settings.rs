@@ -9,7 +9,7 @@ use super::{
     Admin,
     json::{Body, Whole, micros},
     policies::check_name,
-    problem::Problem,
+    problem::{Kind, Problem},
 };
 
 /// Settings of the whole cluster.
@@ -146,6 +146,9 @@ pub(super) async fn put(
         .await?;
     let settings = edit.apply(present)?;
     let body = SettingsBody::from(&settings);
-    admin.submit(Command::PutSettings(settings)).await?;
+    admin
+        .submit(Command::PutSettings(settings))
+        .await
+        .map_err(|problem| problem.at_if(Kind::NoSuchPolicy, "default_policy"))?;
     Ok(Json(body))
 }
