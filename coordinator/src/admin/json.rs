@@ -37,6 +37,13 @@ pub(crate) fn parse<T: de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem>
             "the body is empty: it must be a JSON object",
         ));
     }
+    // serde would take an array for a struct, field by field.
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+        return Err(Problem::new(
+            Kind::InvalidField,
+            "the body is an array: it must be a JSON object",
+        ));
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();

@@ -230,3 +230,17 @@ pub(super) async fn scrape(State(admin): State<Admin>) -> Response {
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_the_metrics_are_a_promise() {
+        let lines: Vec<String> = METRICS
+            .iter()
+            .map(|(shape, name, help)| format!("{name} ({shape:?}): {help}"))
+            .collect();
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+}

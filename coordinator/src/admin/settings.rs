@@ -80,14 +80,8 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<S
 
 impl SettingsEdit {
     fn apply(self, mut settings: Settings) -> Result<Settings, Problem> {
-        let narrow = |name: &str, value: Whole| {
-            u32::try_from(value.0).map_err(|_| {
-                Problem::field(
-                    name,
-                    format!("{name} ({}) must be at most {}", value.0, u32::MAX),
-                )
-            })
-        };
+        // What does not fit is out of range in any case; `validate` says so.
+        let narrow = |value: Whole| u32::try_from(value.0).unwrap_or(u32::MAX);
         if let Some(ms) = self.session_ttl_ms {
             settings.session_ttl_us = micros("session_ttl_ms", ms)?;
         }
@@ -95,7 +89,7 @@ impl SettingsEdit {
             settings.sync_interval_us = micros("sync_interval_ms", ms)?;
         }
         if let Some(ppm) = self.max_drift_ppm {
-            settings.max_drift_ppm = narrow("max_drift_ppm", ppm)?;
+            settings.max_drift_ppm = narrow(ppm);
         }
         if let Some(policy) = self.default_policy {
             if let Some(name) = &policy {
@@ -104,10 +98,10 @@ impl SettingsEdit {
             settings.default_policy = policy;
         }
         if let Some(n) = self.sessions_per_identity_max {
-            settings.sessions_per_identity_max = narrow("sessions_per_identity_max", n)?;
+            settings.sessions_per_identity_max = narrow(n);
         }
         if let Some(n) = self.keys_per_session_max {
-            settings.keys_per_session_max = narrow("keys_per_session_max", n)?;
+            settings.keys_per_session_max = narrow(n);
         }
         if let Some(n) = self.accounts_per_pattern_max {
             settings.accounts_per_pattern_max = n.0;
