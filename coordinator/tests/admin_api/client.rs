@@ -28,6 +28,12 @@ impl Fixture {
         }
     }
 
+    /// Sets something up.
+    pub(crate) async fn must(&self, method: &str, path: &str, body: &str) {
+        let reply = self.ask(method, path, body).await;
+        assert!(reply.status < 300, "{method} {path}: {}", reply.body);
+    }
+
     pub(crate) async fn ask(&self, method: &str, path: &str, body: &str) -> Reply {
         ask(self.running.admin_addr(), method, path, &[], body).await
     }

@@ -269,8 +269,8 @@ async fn every_malformed_path_is_refused() {
 #[tokio::test]
 async fn a_spend_is_admitted_up_to_the_limit_and_then_denied_with_the_draft_headers() {
     let node = Fixture::start().await;
-    node.ask("PUT", "/v1/policies/p", WINDOW).await;
-    node.ask("PUT", "/v1/budgets/acme/*", r#"{"policy":"p"}"#)
+    node.must("PUT", "/v1/policies/p", WINDOW).await;
+    node.must("PUT", "/v1/budgets/acme/*", r#"{"policy":"p"}"#)
         .await;
     let admitted = node
         .ask(
@@ -367,9 +367,9 @@ async fn a_spend_is_admitted_up_to_the_limit_and_then_denied_with_the_draft_head
 #[tokio::test]
 async fn what_can_never_be_admitted_is_denied_without_retry_after() {
     let node = Fixture::start().await;
-    node.ask("PUT", "/v1/budgets/a", &format!(r#"{{"policy":{WINDOW}}}"#))
+    node.must("PUT", "/v1/budgets/a", &format!(r#"{{"policy":{WINDOW}}}"#))
         .await;
-    node.ask(
+    node.must(
         "PUT",
         "/v1/budgets/zero",
         r#"{"policy":{"kind":"sliding_window","limit":0,"window_ms":1000}}"#,
@@ -395,7 +395,7 @@ async fn what_can_never_be_admitted_is_denied_without_retry_after() {
 #[tokio::test]
 async fn keys_are_taken_from_the_raw_path() {
     let node = Fixture::start().await;
-    node.ask(
+    node.must(
         "PUT",
         "/v1/budgets/**",
         &format!(r#"{{"policy":{WINDOW}}}"#),
@@ -436,16 +436,16 @@ async fn keys_are_taken_from_the_raw_path() {
 #[tokio::test]
 async fn accounts_come_page_by_page_in_the_order_of_their_keys() {
     let node = Fixture::start().await;
-    node.ask(
+    node.must(
         "PUT",
         "/v1/budgets/**",
         &format!(r#"{{"policy":{WINDOW}}}"#),
     )
     .await;
     for i in 0..25 {
-        node.ask("POST", "/v1/spend", &format!(r#"{{"key":"acme/{i:02}"}}"#))
+        node.must("POST", "/v1/spend", &format!(r#"{{"key":"acme/{i:02}"}}"#))
             .await;
-        node.ask("POST", "/v1/spend", &format!(r#"{{"key":"other/{i:02}"}}"#))
+        node.must("POST", "/v1/spend", &format!(r#"{{"key":"other/{i:02}"}}"#))
             .await;
     }
     let mut keys: Vec<String> = Vec::new();
@@ -484,7 +484,7 @@ async fn accounts_come_page_by_page_in_the_order_of_their_keys() {
 #[tokio::test]
 async fn settings_keep_what_an_edit_does_not_name() {
     let node = Fixture::start().await;
-    node.ask("PUT", "/v1/policies/basic", WINDOW).await;
+    node.must("PUT", "/v1/policies/basic", WINDOW).await;
     let text = node
         .transcript(&[
             ("GET", "/v1/settings", ""),
@@ -544,9 +544,9 @@ async fn probes_metrics_and_the_description_are_served() {
     let description = node.ask("GET", "/openapi.json", "").await.json();
     assert!(description["openapi"].as_str().unwrap().starts_with("3."));
 
-    node.ask("PUT", "/v1/budgets/a", &format!(r#"{{"policy":{WINDOW}}}"#))
+    node.must("PUT", "/v1/budgets/a", &format!(r#"{{"policy":{WINDOW}}}"#))
         .await;
-    node.ask("POST", "/v1/spend", r#"{"key":"a"}"#).await;
+    node.must("POST", "/v1/spend", r#"{"key":"a"}"#).await;
     let metrics = node.ask("GET", "/metrics", "").await;
     assert!(
         metrics
