@@ -179,6 +179,11 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
         .advertise
         .clone()
         .unwrap_or_else(|| format!("http://{client_addr}"));
+    let admin_url = match (&config.admin_advertise, admin_addr) {
+        (Some(url), _) => url.clone(),
+        (None, Some(addr)) => format!("http://{addr}"),
+        (None, None) => String::new(),
+    };
     let metrics = Metrics::install();
     let (stop, stopped) = watch::channel(false);
     // Listening before the node takes part, so that probes and impatient clients
@@ -193,7 +198,7 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
             stopped.clone(),
         )));
     }
-    let node = match Node::start(node_config(&config, client_url)).await {
+    let node = match Node::start(node_config(&config, client_url, admin_url)).await {
         Ok(node) => node,
         Err(error) => {
             for server in servers {
@@ -234,13 +239,14 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
     Ok(running)
 }
 
-fn node_config(config: &Config, client_url: String) -> NodeConfig {
+fn node_config(config: &Config, client_url: String, admin_url: String) -> NodeConfig {
     let members = config.initial_members.iter();
     NodeConfig {
         replica: ReplicaConfig {
             peer_listen: config.peer_listen,
             peer_advertise: config.peer_advertise.clone(),
             client_url,
+            admin_url,
             initial_members: members
                 .map(|member| InitialMember {
                     node_id: member.node_id,

@@ -52,8 +52,11 @@ struct ClusterMember {
     leader: bool,
     /// Where the other coordinators reach it.
     peer: String,
-    /// Where gateways and operators reach it.
+    /// Where gateways reach it.
     client_url: String,
+    /// Where operators reach it, if elsewhere.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    admin_url: String,
     disk_id: String,
     /// The last log index known to be on it; only a leader knows.
     matched: Option<u64>,
@@ -115,6 +118,7 @@ impl ClusterMember {
             leader: leader == Some(member.node_id),
             peer: member.peer_addr,
             client_url: member.client_url,
+            admin_url: member.admin_url,
             disk_id: format!("{:032x}", member.disk_id),
             matched,
             lag,

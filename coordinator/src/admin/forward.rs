@@ -44,7 +44,7 @@ impl Forwarder {
 
     async fn send(&self, by: u64, leader: &Member, request: &Whole) -> Result<Response, Problem> {
         let path = request.uri.path_and_query().map_or("/", |p| p.as_str());
-        let url = format!("{}{path}", leader.client_url.trim_end_matches('/'));
+        let url = format!("{}{path}", admin_url(leader).trim_end_matches('/'));
         let mut outgoing = axum::http::Request::new(Full::new(request.body.clone()));
         *outgoing.method_mut() = request.method.clone();
         *outgoing.uri_mut() = url.parse().map_err(|_| {
@@ -52,7 +52,8 @@ impl Forwarder {
                 Kind::LeaderUnreachable,
                 format!(
                     "node {} leads, but advertises {:?}, which is not a URL",
-                    leader.node_id, leader.client_url
+                    leader.node_id,
+                    admin_url(leader)
                 ),
             )
         })?;
@@ -79,7 +80,8 @@ impl Forwarder {
                     Kind::LeaderUnreachable,
                     format!(
                         "node {} at {} leads as far as this node knows, {what}; nothing was changed",
-                        leader.node_id, leader.client_url
+                        leader.node_id,
+                        admin_url(leader)
                     ),
                 )
             }
@@ -102,6 +104,14 @@ impl Forwarder {
                 Ok(Response::from_parts(parts, Body::new(body)))
             }
         }
+    }
+}
+
+fn admin_url(member: &Member) -> &str {
+    if member.admin_url.is_empty() {
+        &member.client_url
+    } else {
+        &member.admin_url
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
             .filter_map(|row| row.get(column))
             .filter(|cell| *cell != "-")
             .peekable();
-        cells.peek().is_some() && cells.all(|cell| cell.starts_with(|c: char| c.is_ascii_digit()))
+        cells.peek().is_some() && cells.all(|cell| is_quantity(cell))
     };
     let columns: Vec<(usize, bool)> = (0..headings.len())
         .map(|column| (width(column), numeric(column)))
@@ -42,6 +42,12 @@ pub(super) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
             .map(|row| line(&mut row.iter().map(String::as_str))),
     );
     lines.join("\n")
+}
+
+/// `12`, `1.5` or `250ms`, but not an address or an id.
+fn is_quantity(cell: &str) -> bool {
+    let unit = cell.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    unit.len() < cell.len() && matches!(unit, "" | "ms" | "s" | "m" | "h" | "d")
 }
 
 /// `name  value` lines.

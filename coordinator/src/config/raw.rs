@@ -61,7 +61,7 @@ pub struct ServeFlags {
     #[arg(long, value_enum)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_format: Option<LogFormat>,
-    /// What to log, as in RUST_LOG [default: info]
+    /// What to log, as in RUST_LOG [default: info,openraft=warn]
     #[arg(long, value_name = "FILTER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
@@ -139,7 +139,7 @@ impl Default for Raw {
             peer_advertise: None,
             insecure: false,
             log_format: LogFormat::Text,
-            log: "info".to_owned(),
+            log: "info,openraft=warn".to_owned(),
             initial_members: Vec::new(),
             raft: RawRaft {
                 heartbeat_ms: 100,

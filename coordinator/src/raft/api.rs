@@ -15,8 +15,11 @@ pub struct Member {
     pub node_id: u64,
     /// Where its peers reach it, `host:port`.
     pub peer_addr: String,
-    /// Where clients and operators reach it, a URL.
+    /// Where clients reach it, a URL.
     pub client_url: String,
+    /// Where operators reach it, a URL; empty: at `client_url`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub admin_url: String,
     /// Drawn when its data folder was created.
     #[serde(with = "disk_id_text")]
     pub disk_id: u128,
@@ -44,6 +47,8 @@ pub struct ReplicaConfig {
     pub peer_advertise: Option<String>,
     /// What clients are told to dial.
     pub client_url: String,
+    /// Where operators are to go; empty: to `client_url`.
+    pub admin_url: String,
     /// The nodes that form the cluster; empty: this node alone, at once.
     pub initial_members: Vec<InitialMember>,
     /// How often a leader says that it lives.
@@ -68,6 +73,7 @@ impl ReplicaConfig {
             peer_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             peer_advertise: None,
             client_url: String::new(),
+            admin_url: String::new(),
             initial_members: Vec::new(),
             heartbeat: Duration::from_millis(100),
             election_min: Duration::from_millis(500),

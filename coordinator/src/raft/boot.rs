@@ -146,6 +146,7 @@ async fn boot(
         node_id: config.node_id,
         peer_addr: advertised(&config, peer_addr),
         client_url: config.client_url.clone(),
+        admin_url: config.admin_url.clone(),
         disk_id: identity.disk_id,
     };
     let blank = opened.loaded.is_blank();

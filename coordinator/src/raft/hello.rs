@@ -37,6 +37,7 @@ pub(super) async fn ask(links: Links, me: &Member, peer_addr: &str) -> Result<He
         disk_id: me.disk_id.to_le_bytes().to_vec(),
         peer_addr: me.peer_addr.clone(),
         client_url: me.client_url.clone(),
+        admin_url: me.admin_url.clone(),
     };
     match tokio::time::timeout(ASK_TIMEOUT, client.hello(request)).await {
         Ok(Ok(reply)) => Ok(reply.into_inner()),
@@ -129,6 +130,7 @@ pub(super) fn member(reply: &HelloReply) -> Result<Member, StartError> {
         node_id: reply.node_id,
         peer_addr: reply.peer_addr.clone(),
         client_url: reply.client_url.clone(),
+        admin_url: reply.admin_url.clone(),
         disk_id,
     })
 }

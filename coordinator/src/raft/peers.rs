@@ -155,6 +155,7 @@ impl PeerRpc for Peers {
                 node_id: asked.node_id,
                 peer_addr: asked.peer_addr,
                 client_url: asked.client_url,
+                admin_url: asked.admin_url,
                 disk_id: known_disk.unwrap_or_default(),
             });
         }
@@ -168,6 +169,7 @@ impl PeerRpc for Peers {
                 .unwrap_or_default(),
             peer_addr: shared.me.peer_addr.clone(),
             client_url: shared.me.client_url.clone(),
+            admin_url: shared.me.admin_url.clone(),
         }))
     }
 

@@ -8,6 +8,7 @@
 )]
 
 mod client;
+mod three_nodes;
 
 use client::{Fixture, ask, serve_in};
 use leasehold_coordinator::config::ServeFlags;

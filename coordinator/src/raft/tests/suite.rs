@@ -51,6 +51,7 @@ fn entries_are_encoded_as_they_were_in_version_1() {
         peer_addr: "10.0.0.1:7071".to_owned(),
         client_url: "http://10.0.0.1:7070".to_owned(),
         disk_id: 0xabc,
+        ..Member::default()
     };
     let membership = openraft::Membership::new(
         vec![BTreeSet::from([1])],

@@ -1,0 +1,176 @@
+//! Three nodes: whichever is asked, the leader answers, and what is said when
+//! there is none.
+
+use std::{net::TcpListener, time::Duration};
+
+use leasehold_coordinator::{
+    config::{Config, ServeFlags},
+    raft::Leadership,
+    serve::{self, Running},
+};
+use tempfile::TempDir;
+
+use crate::client::{Reply, ask};
+
+const WAIT: Duration = Duration::from_secs(60);
+
+/// Nodes with the HTTP API on a separate address, so that a forwarded request
+/// proves that it finds that one.
+async fn cluster(folder: &TempDir) -> Vec<Running> {
+    // Peers' addresses must be known beforehand: free ports, taken and given back.
+    let taken: Vec<TcpListener> = (0..3)
+        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+        .collect();
+    let peers: Vec<String> = taken
+        .iter()
+        .map(|l| l.local_addr().unwrap().to_string())
+        .collect();
+    drop(taken);
+    let members: String = peers
+        .iter()
+        .zip(1..)
+        .map(|(peer, id)| format!("[[initial_members]]\nnode_id = {id}\npeer = '{peer}'\n"))
+        .collect();
+    let starting = peers.iter().zip(1..).map(|(peer, id)| {
+        let file = folder.path().join(format!("node{id}.toml"));
+        let data = folder.path().join(format!("data{id}"));
+        let head = format!(
+            "node_id = {id}\ndata_dir = '{}'\nlisten = '127.0.0.1:0'\nadmin_listen = '127.0.0.1:0'\npeer_listen = '{peer}'\n",
+            data.display()
+        );
+        std::fs::write(&file, format!("{head}{members}")).unwrap();
+        let flags = ServeFlags { config: Some(file), ..ServeFlags::default() };
+        serve::start(Config::load(&flags).unwrap())
+    });
+    let nodes = futures::future::join_all(starting).await;
+    nodes.into_iter().map(Result::unwrap).collect()
+}
+
+/// The index of the leader, once every node knows it.
+async fn leader_of(nodes: &[Running]) -> usize {
+    let known = async {
+        loop {
+            for node in nodes {
+                let mut leadership = node.node().leadership();
+                let knows =
+                    |now: &Leadership| !matches!(now, Leadership::Following { leader: None });
+                leadership.wait_for(knows).await.unwrap();
+            }
+            let leads = |node: &Running| node.node().leader().is_self;
+            if let [leader] = (0..nodes.len())
+                .filter(|i| leads(&nodes[*i]))
+                .collect::<Vec<_>>()[..]
+            {
+                let id = nodes[leader].node().config().replica.node_id;
+                let agree =
+                    |node: &Running| node.node().leader().member.is_none_or(|m| m.node_id == id);
+                if nodes.iter().all(agree) {
+                    return leader;
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(WAIT, known).await.unwrap()
+}
+
+async fn to(node: &Running, method: &str, path: &str, body: &str) -> Reply {
+    ask(node.admin_addr(), method, path, &[], body).await
+}
+
+/// An election may come at any time on a busy machine; nothing was changed then.
+async fn must(node: &Running, method: &str, path: &str, body: &str) -> Reply {
+    let answered = async {
+        loop {
+            let reply = to(node, method, path, body).await;
+            if reply.status != 503 {
+                assert!(reply.status < 300, "{method} {path}: {}", reply.body);
+                return reply;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(WAIT, answered).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whichever_node_is_asked_the_leader_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = cluster(&folder).await;
+    let leader = leader_of(&nodes).await;
+    let (one, other) = (&nodes[(leader + 1) % 3], &nodes[(leader + 2) % 3]);
+
+    let rule = r#"{"policy":{"kind":"sliding_window","limit":100,"window_ms":3600000}}"#;
+    must(one, "PUT", "/v1/budgets/a%2Fb/*", rule).await;
+    let spent = must(other, "POST", "/v1/spend", r#"{"key":"a%2Fb/c","units":7}"#).await;
+    assert!(
+        spent.header("ratelimit").is_some(),
+        "headers come back, too"
+    );
+    let account = must(one, "GET", "/v1/accounts/a%2Fb/c", "").await;
+    assert_eq!(
+        account.json()["counted"],
+        7,
+        "a raw path stays raw on its way"
+    );
+    let missing = to(one, "GET", "/v1/policies/none", "").await;
+    assert_eq!(
+        missing.header("content-type"),
+        Some("application/problem+json")
+    );
+
+    let cluster = must(one, "GET", "/v1/cluster", "").await.json();
+    assert_eq!(cluster["answered_by"], cluster["leader"]);
+    assert_eq!(cluster["members"].as_array().map(Vec::len), Some(3));
+
+    // A request that was forwarded once goes no further.
+    if !one.node().leader().is_self {
+        let hopped = ask(
+            one.admin_addr(),
+            "GET",
+            "/v1/budgets",
+            &["leasehold-forwarded-by: 9"],
+            "",
+        )
+        .await;
+        assert_eq!(
+            (hopped.status, hopped.json()["code"].as_str()),
+            (503, Some("no_leader"))
+        );
+        assert_eq!(hopped.header("retry-after"), Some("1"));
+    }
+    futures::future::join_all(nodes.into_iter().map(Running::shutdown)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_majority_only_the_diagnosis_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut nodes = cluster(&folder).await;
+    let leader = leader_of(&nodes).await;
+    nodes.remove((leader + 1) % 3).shutdown().await;
+    let last = nodes.pop().unwrap();
+    nodes.pop().unwrap().shutdown().await;
+
+    let mut leadership = last.node().leadership();
+    let lost = leadership.wait_for(|now| matches!(now, Leadership::Following { .. }));
+    tokio::time::timeout(WAIT, lost).await.unwrap().unwrap();
+    let refused = to(&last, "POST", "/v1/spend", r#"{"key":"a"}"#).await;
+    assert_eq!(refused.status, 503, "{}", refused.body);
+    assert!(
+        matches!(
+            refused.json()["code"].as_str(),
+            Some("no_leader" | "leader_unreachable")
+        ),
+        "{}",
+        refused.body
+    );
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    let diagnosis = to(&last, "GET", "/v1/cluster", "").await;
+    assert_eq!(diagnosis.status, 200, "{}", diagnosis.body);
+    assert_eq!(
+        diagnosis.json()["answered_by"],
+        last.node().config().replica.node_id
+    );
+    assert_eq!(to(&last, "GET", "/healthz", "").await.status, 200);
+    last.shutdown().await;
+}
