@@ -386,3 +386,32 @@ impl Sessions {
             && self.hashes == other.hashes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_tombstones_go_when_there_are_too_many() {
+        let mut sessions = Sessions::new();
+        let identity: Arc<str> = "".into();
+        let extra = 3;
+        for id in 0..count(TOMBSTONES_MAX).saturating_add(extra) {
+            let tombstone = Tombstone {
+                identity: Arc::clone(&identity),
+                ended_us: id,
+                drop_us: id,
+                leases: Vec::new(),
+            };
+            sessions.bury(SessionId(id.into()), tombstone);
+        }
+        assert_eq!(sessions.tombstones().len(), TOMBSTONES_MAX);
+        assert!(!sessions.is_known(SessionId(2)));
+        assert!(sessions.is_known(SessionId(3)));
+        sessions.drop_old(1_000);
+        assert_eq!(
+            sessions.tombstones().len(),
+            TOMBSTONES_MAX.saturating_sub(DROPPED_PER_ENTRY)
+        );
+    }
+}

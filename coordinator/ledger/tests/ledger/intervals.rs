@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 use crate::log::{Log, key, pattern, policy, report, window};
 
-const DRIFT_PPM: i64 = 20_000;
+const DRIFT_PPM: i64 = 100_000;
 const TTL_US: u64 = 1_000_000;
 
 /// A small generator, so that one number stands for a whole run.
@@ -285,7 +285,7 @@ impl World {
             }
         }
         let mut spends = Vec::new();
-        if self.dice.roll(4) == 0 {
+        for _ in 0..self.dice.roll(4) {
             let units = 1 + self.dice.roll(4);
             spends.push((entry.commands.len(), units));
             entry.commands.push(Command::Spend {
@@ -306,6 +306,18 @@ impl World {
         }
         let applied = self.log.stamped(&entry);
         self.deliver(&entry, &applied, &opens, &spends);
+    }
+
+    /// Goes to the very microsecond at which the ledger frees more, and spends.
+    fn press(&mut self) {
+        let next_us = self.log.ledger.account(&key("a")).and_then(|view| view.next_free_us);
+        let Some(next_us) = next_us.filter(|next_us| *next_us < 4_000_000) else { return };
+        let led_us = (self.log.ledger.now_us() + next_us).saturating_sub(self.anchor_us);
+        let rate = u128::try_from(1_000_000 + self.leader_drift_ppm).unwrap();
+        let real_us = (u128::from(led_us) * 1_000_000).div_ceil(rate);
+        let real_us = self.leader_from_us + u64::try_from(real_us).unwrap();
+        self.real_us = self.real_us.max(real_us);
+        self.lead();
     }
 
     fn deliver(
@@ -454,7 +466,8 @@ impl World {
         match self.dice.roll(40) {
             0..12 => self.admit(place),
             12..18 => self.sync(place),
-            18..27 => self.lead(),
+            18..23 => self.lead(),
+            23..27 => self.press(),
             27..37 => {
                 for _ in 0..self.dice.roll(8) {
                     self.receive();
