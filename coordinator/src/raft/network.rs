@@ -9,7 +9,11 @@
 use std::{future::Future, io::Read, time::Duration};
 
 use bytes::Bytes;
-use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream::BoxStream};
+use futures::{
+    FutureExt, Stream, StreamExt,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
 use leasehold_proto::v1::{RaftMessage, peer_client::PeerClient};
 use openraft::{
     OptionalSend,
@@ -155,34 +159,13 @@ impl RaftNetworkV2<Types> for Peer {
     where
         S: Stream<Item = AppendEntriesRequest<Types>> + OptionalSend + Unpin + 'static,
     {
-        async move {
-            let member = self.member.clone();
-            // Encoding the core's own types cannot fail; if it did, the stream would
-            // end here, and the core would try again.
-            let messages = input
-                .map(move |request| {
-                    wire::encode(&request)
-                        .ok()
-                        .map(|payload| Self::message(&member, payload))
-                })
-                .take_while(|message| std::future::ready(message.is_some()))
-                .filter_map(std::future::ready);
-            let mut client = self.client()?;
-            // Setting up may take a connection and a round trip, more than a heartbeat.
-            let patience = option.hard_ttl().max(Duration::from_secs(1));
-            let answers =
-                tokio::time::timeout(patience, client.append_stream(Request::new(messages))).await;
-            let answers = answers.map_err(|_| unreachable("no stream in time"))?;
-            let answers = answers
-                .map_err(|status| unreachable(status.to_string()))?
-                .into_inner();
-            let answers = answers.map(|answer| match answer {
-                Ok(message) => wire::decode(&message.payload).map_err(unreachable),
-                Err(status) => Err(unreachable(status.to_string())),
-            });
-            Ok(answers.boxed())
-        }
-        .boxed()
+        // Setting up may take a connection and a round trip, more than a heartbeat.
+        let patience = option.hard_ttl().max(Duration::from_secs(1));
+        let answers = open_stream(self.client(), self.member.clone(), input, patience);
+        // The stream is opened from within the answers, after the first request was
+        // taken: that is where the core waits out its backoff. A failure returned
+        // from here would be retried at once, thousands of times a second.
+        std::future::ready(Ok(answers.flatten_stream().boxed())).boxed()
     }
 
     async fn vote(
@@ -252,6 +235,50 @@ impl RaftNetworkV2<Types> for Peer {
                 Ok(wire::decode(&answer.into_inner().payload).map_err(unreachable)?)
             }
         }
+    }
+}
+
+/// Opens a replication stream once there is something to send.
+async fn open_stream<S>(
+    client: Result<PeerClient<Channel>, RpcError>,
+    member: Member,
+    mut input: S,
+    patience: Duration,
+) -> BoxStream<'static, Result<StreamAppendResult<Types>, RpcError>>
+where
+    S: Stream<Item = AppendEntriesRequest<Types>> + OptionalSend + Unpin + 'static,
+{
+    let Some(first) = input.next().await else {
+        return stream::empty().boxed();
+    };
+    // Encoding the core's own types cannot fail; if it did, the stream would end
+    // here, and the core would try again.
+    let messages = stream::iter([first])
+        .chain(input)
+        .map(move |request| {
+            wire::encode(&request)
+                .ok()
+                .map(|payload| Peer::message(&member, payload))
+        })
+        .take_while(|message| std::future::ready(message.is_some()))
+        .filter_map(std::future::ready);
+    let opened = async {
+        let mut client = client?;
+        let answers = tokio::time::timeout(patience, client.append_stream(Request::new(messages)));
+        let answers = answers
+            .await
+            .map_err(|_| unreachable("no stream in time"))?;
+        answers.map_err(|status| unreachable(status.to_string()))
+    };
+    match opened.await {
+        Ok(answers) => answers
+            .into_inner()
+            .map(|answer| match answer {
+                Ok(message) => wire::decode(&message.payload).map_err(unreachable),
+                Err(status) => Err(unreachable(status.to_string())),
+            })
+            .boxed(),
+        Err(error) => stream::iter([Err(error)]).boxed(),
     }
 }
 

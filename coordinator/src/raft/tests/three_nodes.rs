@@ -388,3 +388,37 @@ async fn leadership_is_handed_to_a_voter_that_has_caught_up() {
     assert_eq!(stranger, Err(ChangeError::NoSuchMember(9)));
     cluster.stop_all().await;
 }
+
+#[tokio::test]
+async fn a_dead_peer_is_dialed_now_and_then_not_in_a_loop() {
+    let mut cluster = Cluster::new(3);
+    cluster.start_all().await;
+    cluster.write(1).await;
+    let (leader, _) = cluster.leader().await;
+    let dead = leader % 3 + 1;
+    cluster.stop(dead).await;
+    // Something at its address that hangs up on everybody.
+    let listener = tokio::net::TcpListener::bind(cluster.addrs[&dead])
+        .await
+        .unwrap();
+    let mut dialed = 0;
+    let counting = async {
+        loop {
+            drop(listener.accept().await.unwrap());
+            dialed += 1;
+        }
+    };
+    let writing = async {
+        for now_us in 2.. {
+            cluster.write(now_us).await;
+        }
+    };
+    let _ = tokio::time::timeout(
+        Duration::from_secs(2),
+        futures::future::join(counting, writing),
+    )
+    .await;
+    // Two seconds of heartbeats every 50 ms, and replication that backs off.
+    assert!((1..=80).contains(&dialed), "{dialed}");
+    cluster.stop_all().await;
+}
