@@ -194,10 +194,11 @@ impl ClientCore {
         if self.keys.len() <= at {
             self.keys.resize_with(at + 1, || None);
         }
+        let mut core = KeyCore::new(key, slot, now_ns);
         if self.closing != Closing::No {
-            slot.close();
+            core.close();
         }
-        self.keys[at] = Some(KeyCore::new(key, slot, now_ns));
+        self.keys[at] = Some(core);
         // Whoever rang before the key was here rang for nobody.
         self.set_timer(index, now_ns);
     }
@@ -518,9 +519,6 @@ impl ClientCore {
         else {
             return;
         };
-        if self.sent[at].is_answered {
-            return;
-        }
         // A stream keeps its order: what was sent before and not answered is
         // lost, and must be told again.
         for lost in self

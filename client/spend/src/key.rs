@@ -90,11 +90,17 @@ pub(crate) struct KeyCore {
     spent_acked: u64,
     ages: Ages,
     missed_seen: u64,
+    /// Some requests were not admitted between the last two samples.
+    missed_now: bool,
     refused_told: u64,
     degraded_told: u64,
     last_request_ns: u64,
     /// When the oldest spend was seen that no report has stated.
     untold_since_ns: Option<u64>,
+    /// A request was told `Empty` since the last answer: the ask says that one
+    /// waits, so that the answer is units or a refusal that the next one is told.
+    is_probe: bool,
+    is_closed: bool,
     told: Option<Told>,
     /// The sync that told it, and the latest one that was acknowledged.
     told_seq: u64,
@@ -121,10 +127,13 @@ impl KeyCore {
             spent_acked: 0,
             ages: Ages::default(),
             missed_seen: 0,
+            missed_now: false,
             refused_told: 0,
             degraded_told: 0,
             last_request_ns: now_ns,
             untold_since_ns: None,
+            is_probe: false,
+            is_closed: false,
             told: None,
             told_seq: 0,
             acked_seq: 0,
@@ -180,8 +189,10 @@ impl KeyCore {
             }
         }
         let missed = self.slot.counts().missed;
-        arrived += missed.wrapping_sub(self.missed_seen);
+        let missed_now = missed.wrapping_sub(self.missed_seen);
+        arrived += missed_now;
         self.missed_seen = missed;
+        self.missed_now = missed_now > 0;
         self.demand.record(now, arrived);
         if arrived > 0 || self.sample.waiting > 0 {
             self.last_request_ns = now;
@@ -198,9 +209,13 @@ impl KeyCore {
     }
 
     fn update_ask(&mut self, now: u64) {
-        let waits = self.sample.waiting > 0;
+        if self.is_closed {
+            return;
+        }
         let is_empty = self.left() == 0 && now == self.last_request_ns;
-        self.ask = match self.ask {
+        let is_probe = is_empty && self.missed_now;
+        let waits = self.sample.waiting > 0 || is_probe;
+        let ask = match self.ask {
             Ask::None if waits || is_empty => Ask::Due,
             Ask::Refused if now >= self.until_ns && (waits || is_empty) => Ask::Due,
             Ask::Refused if !self.is_wanted(now) => Ask::None,
@@ -216,6 +231,26 @@ impl KeyCore {
             }
             ask => ask,
         };
+        match ask {
+            Ask::None if self.ask != Ask::None => self.settle_ask(Ask::None),
+            Ask::Due => {
+                self.is_probe |= is_probe;
+                self.ask = Ask::Due;
+            }
+            _ => {}
+        }
+    }
+
+    /// The ask was answered, or is void. The queue must be looked at after this.
+    fn settle_ask(&mut self, ask: Ask) {
+        self.ask = ask;
+        self.is_probe = false;
+        self.slot.set_asked(false);
+    }
+
+    /// Units that requests wait for, as the coordinator is told.
+    fn waiting_told(&self) -> u64 {
+        self.sample.waiting_units.max(u64::from(self.is_probe))
     }
 
     /// The units wanted now.
@@ -240,7 +275,7 @@ impl KeyCore {
             totals: self.sample.current.unwrap_or_default(),
             ended: self.sample.ended.len(),
             want: self.want(),
-            waiting: self.sample.waiting_units,
+            waiting: self.waiting_told(),
         }
     }
 
@@ -256,7 +291,7 @@ impl KeyCore {
 
     /// Whether a request waits for an answer.
     pub(crate) fn is_urgent(&self) -> bool {
-        self.sample.waiting > 0
+        self.waiting_told() > 0
     }
 
     /// Whether the key has any lease to account for.
@@ -282,7 +317,8 @@ impl KeyCore {
     /// Nothing is wanted any more, and nobody is served.
     pub(crate) fn close(&mut self) {
         self.slot.close();
-        self.ask = Ask::None;
+        self.is_closed = true;
+        self.settle_ask(Ask::None);
     }
 
     /// Whether nobody has asked for it for so long that it is handed back.
@@ -301,7 +337,7 @@ impl KeyCore {
         }
         if self.is_long_idle(now) {
             self.slot.end();
-            self.ask = Ask::None;
+            self.settle_ask(Ask::None);
         } else {
             let excess = current
                 .left
@@ -324,8 +360,8 @@ impl KeyCore {
         let level = Report {
             key_id: self.slot.index(),
             want: told.want,
-            waiting: self.sample.waiting_units,
-            waiting_head: self.sample.waiting_head,
+            waiting: told.waiting,
+            waiting_head: self.sample.waiting_head.max(told.waiting.min(1)),
             wait_us: patient_ns / 1000,
             peak: self.demand.peak(),
             demand_milli: self.demand.milli_per_second(),
@@ -372,6 +408,7 @@ impl KeyCore {
                 generation,
                 granted,
             };
+            self.slot.set_asked(told.waiting > 0);
         }
     }
 
@@ -404,7 +441,7 @@ impl KeyCore {
         self.is_announced = false;
         self.told = None;
         if matches!(self.ask, Ask::Sent { .. } | Ask::Due) {
-            self.ask = Ask::None;
+            self.settle_ask(Ask::None);
         }
     }
 
@@ -477,10 +514,12 @@ impl KeyCore {
                 };
                 let answered = grant.granted_total.saturating_sub(before) >= waiting.max(1);
                 if units > 0 && answered {
-                    self.ask = Ask::None;
+                    self.settle_ask(Ask::None);
+                } else {
+                    self.slot.set_to_come();
                 }
             }
-            (Ask::Refused, None) if units > 0 => self.ask = Ask::None,
+            (Ask::Refused, None) if units > 0 => self.settle_ask(Ask::None),
             _ => {}
         }
     }
@@ -489,7 +528,7 @@ impl KeyCore {
         if refusal.code == Code::CostAboveLimit {
             // The request's fault, not the key's: others may be served.
             self.slot.refuse_impossible();
-            self.ask = Ask::None;
+            self.settle_ask(Ask::None);
             return;
         }
         let for_ever = refusal.retry_after_us == 0 && refusal.code != Code::Limit;
@@ -501,7 +540,7 @@ impl KeyCore {
         };
         self.until_ns = now.saturating_add(pause);
         self.backoff_ns = (2 * self.backoff_ns).min(BACKOFF_MAX);
-        self.ask = Ask::Refused;
+        self.settle_ask(Ask::Refused);
         self.slot.refuse(refusal.code, self.until_ns, for_ever);
     }
 

@@ -43,6 +43,10 @@ pub struct Slot {
     refused: AtomicU64,
     degraded: AtomicU64,
     evicted: AtomicBool,
+    /// An ask that says somebody waits is under way: ringing adds nothing.
+    asked: AtomicBool,
+    /// The coordinator has said that the rest of its answer is to come.
+    to_come: AtomicBool,
     index: u32,
     waiters_max: usize,
     pub(crate) line: Arc<Line>,
@@ -116,6 +120,8 @@ impl Slot {
             refused: AtomicU64::new(0),
             degraded: AtomicU64::new(0),
             evicted: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
+            to_come: AtomicBool::new(false),
             index,
             waiters_max,
             line,
@@ -156,7 +162,7 @@ impl Slot {
             Miss::Alone => self.fail(units, Code::Disconnected),
             Miss::Ask => {
                 self.count_missed(units);
-                self.ring();
+                self.ring_unless_asked();
                 Verdict::Empty
             }
         }
@@ -340,6 +346,52 @@ impl Slot {
     /// Asks the driver to look at this key.
     pub(crate) fn ring(&self) {
         self.line.ring(self.index);
+    }
+
+    /// Rings only if the driver has something to do about it. Whoever joined the
+    /// queue before calls it after: see `set_asked`.
+    pub(crate) fn ring_unless_asked(&self) {
+        if !self.asked.load(Ordering::Acquire) {
+            self.ring();
+        }
+    }
+
+    /// The driver says whether an ask for waiting requests is under way, and
+    /// always looks at the queue after it said no. So no request is forgotten:
+    /// if that look came before the request joined (under the same lock), then
+    /// the request finds the no, and rings; else the look finds the request. A
+    /// `try_spend` takes no lock and may be missed; the next one rings.
+    pub(crate) fn set_asked(&self, asked: bool) {
+        // Release, with the acquire above; the lock orders the rest.
+        self.asked.store(asked, Ordering::Release);
+        self.to_come.store(false, Ordering::Relaxed);
+    }
+
+    /// The coordinator has heard of the ask, and will answer it.
+    pub(crate) fn set_to_come(&self) {
+        self.to_come.store(true, Ordering::Relaxed);
+    }
+
+    /// What a request is told whose time is up before it was answered.
+    pub(crate) fn time_out(&self, units: u64, clock: &impl Clock) -> Verdict {
+        if let Some(verdict) = self.local_refusal(clock) {
+            self.count_refused(units);
+            return verdict;
+        }
+        if !self.line.is_up() {
+            return self.fail(units, Code::Disconnected);
+        }
+        if self.to_come.load(Ordering::Relaxed) {
+            // There is somebody to ask, who has nothing to give yet: that is a
+            // no, and not for the failure mode to overrule.
+            self.count_refused(units);
+            let retry_after = Some(Duration::from_nanos(self.max_wait_ns()));
+            return Verdict::Denied {
+                code: Code::Limit,
+                retry_after,
+            };
+        }
+        self.fail(units, Code::NoAnswer)
     }
 
     pub(crate) fn waiters_max(&self) -> usize {

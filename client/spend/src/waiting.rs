@@ -117,7 +117,7 @@ impl Slot {
         self.serve(&mut inner, &mut wakes);
         drop(inner);
         wakes.into_iter().for_each(Waker::wake);
-        self.ring();
+        self.ring_unless_asked();
         Begun::Waits(Waiter {
             slot: Arc::clone(self),
             ticket,
@@ -224,22 +224,10 @@ impl Waiter {
         drop(inner);
         wakes.into_iter().for_each(Waker::wake);
         self.is_done = true;
-        if let Some(decision) = decision {
-            return self.conclude(decision, clock);
+        match decision {
+            Some(decision) => self.conclude(decision, clock),
+            None => self.slot.time_out(self.units, clock),
         }
-        if let Some(verdict) = self.slot.local_refusal(clock) {
-            self.slot.count_refused(self.units);
-            return verdict;
-        }
-        let is_up = self.slot.line.is_up();
-        self.slot.fail(
-            self.units,
-            if is_up {
-                Code::NoAnswer
-            } else {
-                Code::Disconnected
-            },
-        )
     }
 
     /// What the request costs.

@@ -5,6 +5,7 @@
 #![allow(
     dead_code,
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     reason = "tests; each uses a part"
 )]
@@ -27,56 +28,58 @@ use tokio_stream::{
 };
 use tonic::{Request, Response, Status, Streaming};
 
+type Answers = mpsc::Sender<Result<CoordinatorMessage, Status>>;
+
 /// What the fake does, and what it saw.
 #[derive(Default)]
-pub struct Books {
+pub(crate) struct Books {
     /// Units that can still be granted, by key.
-    pub free: HashMap<String, u64>,
-    pub limit: u64,
-    pub fails_open: bool,
+    pub(crate) free: HashMap<String, u64>,
+    pub(crate) limit: u64,
+    pub(crate) fails_open: bool,
     /// Reads everything and answers nothing.
-    pub is_silent: bool,
+    pub(crate) is_silent: bool,
     /// Refuses with this code and time when nothing is free.
-    pub refusal: (String, u64),
+    pub(crate) refusal: (String, u64),
     /// Where the leader is, if not here.
-    pub moved_to: Option<String>,
+    pub(crate) moved_to: Option<String>,
     /// Refuses the next resume with this code.
-    pub refuse_resume: Option<String>,
-    pub leases: HashMap<(Vec<u8>, String), Lease>,
-    pub sessions: u8,
-    pub opens: u32,
-    pub resumes: u32,
-    pub syncs: u32,
+    pub(crate) refuse_resume: Option<String>,
+    pub(crate) leases: HashMap<(Vec<u8>, String), Lease>,
+    pub(crate) sessions: u8,
+    pub(crate) opens: u32,
+    pub(crate) resumes: u32,
+    pub(crate) syncs: u32,
     /// Reports that carried a want.
-    pub asks: u32,
-    pub settled: Vec<v1::Settle>,
-    pub closed: u32,
-    pub max_wait_us: u64,
-    pub sync_interval_us: u64,
-    pub ttl_us: u64,
+    pub(crate) asks: u32,
+    pub(crate) settled: Vec<v1::Settle>,
+    pub(crate) closed: u32,
+    pub(crate) max_wait_us: u64,
+    pub(crate) sync_interval_us: u64,
+    pub(crate) ttl_us: u64,
     generation: u64,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Lease {
-    pub generation: u64,
-    pub granted: u64,
-    pub spent: u64,
-    pub returned: u64,
-    pub finals: u32,
+pub(crate) struct Lease {
+    pub(crate) generation: u64,
+    pub(crate) granted: u64,
+    pub(crate) spent: u64,
+    pub(crate) returned: u64,
+    pub(crate) finals: u32,
 }
 
 #[derive(Clone)]
-pub struct Fake {
-    pub books: Arc<Mutex<Books>>,
+pub(crate) struct Fake {
+    pub(crate) books: Arc<Mutex<Books>>,
     /// Bumped to end all streams.
     cut: Arc<watch::Sender<u32>>,
-    streams: Arc<Mutex<Vec<mpsc::Sender<Result<CoordinatorMessage, Status>>>>>,
+    streams: Arc<Mutex<Vec<Answers>>>,
 }
 
 impl Fake {
     /// Serves on a port of its own.
-    pub async fn start() -> (Self, String) {
+    pub(crate) async fn start() -> (Self, String) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
         let fake = Self {
@@ -99,32 +102,32 @@ impl Fake {
         (fake, format!("http://{address}"))
     }
 
-    pub fn set(&self, change: impl FnOnce(&mut Books)) {
+    pub(crate) fn set(&self, change: impl FnOnce(&mut Books)) {
         change(&mut self.books.lock());
     }
 
-    pub fn get<T>(&self, look: impl FnOnce(&Books) -> T) -> T {
+    pub(crate) fn get<T>(&self, look: impl FnOnce(&Books) -> T) -> T {
         look(&self.books.lock())
     }
 
-    pub fn give(&self, key: &str, units: u64) {
+    pub(crate) fn give(&self, key: &str, units: u64) {
         *self.books.lock().free.entry(key.to_owned()).or_default() += units;
     }
 
     /// The one lease of a key.
-    pub fn lease(&self, key: &str) -> Lease {
+    pub(crate) fn lease(&self, key: &str) -> Lease {
         let books = self.books.lock();
         let found = books.leases.iter().find(|((_, name), _)| name == key);
         found.map(|(_, lease)| lease.clone()).unwrap_or_default()
     }
 
     /// Ends all streams.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.cut.send_modify(|cut| *cut += 1);
     }
 
     /// Pushes a message to every stream.
-    pub async fn push(&self, kind: coordinator_message::Kind) {
+    pub(crate) async fn push(&self, kind: coordinator_message::Kind) {
         let streams = self.streams.lock().clone();
         for stream in streams {
             drop(stream.send(Ok(say(kind.clone()))).await);
@@ -132,7 +135,7 @@ impl Fake {
     }
 
     /// Waits until the books look right; panics after ten seconds.
-    pub async fn until(&self, what: &str, mut look: impl FnMut(&Books) -> bool) {
+    pub(crate) async fn until(&self, what: &str, mut look: impl FnMut(&Books) -> bool) {
         for _ in 0..2_000 {
             if look(&self.books.lock()) {
                 return;
@@ -143,7 +146,7 @@ impl Fake {
     }
 }
 
-pub fn builder(url: &str) -> Builder {
+pub(crate) fn builder(url: &str) -> Builder {
     Client::builder().endpoint(url).holder("gw-1")
 }
 
@@ -168,11 +171,7 @@ impl Leasehold for Fake {
 }
 
 impl Fake {
-    async fn serve(
-        &self,
-        mut messages: Streaming<ClientMessage>,
-        answers: mpsc::Sender<Result<CoordinatorMessage, Status>>,
-    ) {
+    async fn serve(&self, mut messages: Streaming<ClientMessage>, answers: Answers) {
         let mut cut = self.cut.subscribe();
         let mut session = Vec::new();
         let mut keys = HashMap::new();
