@@ -330,7 +330,9 @@ impl Account {
     pub(crate) fn refund(&mut self, units: u64, epoch: u64, date_us: u64, now_us: u64) {
         if epoch == self.epoch {
             let refunded = self.books.refund(units, date_us, now_us);
-            self.lifetime.presumed_spent = self.lifetime.presumed_spent.saturating_sub(refunded);
+            let lifetime = &mut self.lifetime;
+            lifetime.presumed_spent = lifetime.presumed_spent.saturating_sub(refunded);
+            lifetime.returned = lifetime.returned.saturating_add(refunded);
         }
     }
 

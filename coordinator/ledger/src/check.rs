@@ -104,6 +104,25 @@ impl Ledger {
                 account.outstanding
             )
         })?;
+        let lifetime = account.lifetime;
+        let ends = [
+            lifetime.spent,
+            lifetime.returned,
+            lifetime.presumed_spent,
+            outstanding,
+        ];
+        let ended = ends
+            .iter()
+            .fold(0_u128, |sum, units| sum.saturating_add((*units).into()));
+        ensure(
+            lifetime.granted == u64::MAX || ended == u128::from(lifetime.granted),
+            || {
+                format!(
+                    "{key}: granted {} in all, but {ended} ended or are out",
+                    lifetime.granted
+                )
+            },
+        )?;
         ensure(
             account.computed_lease_hashes() == account.lease_hashes,
             || format!("{key}: the leases' hashes do not add up"),

@@ -205,14 +205,15 @@ pub struct AccountView {
     pub leases: Vec<LeaseView>,
 }
 
-/// Totals over an account's life; they saturate.
+/// Totals over an account's life; they saturate. Every unit granted is spent,
+/// presumed spent, returned or outstanding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lifetime {
     /// Units granted to leases.
     pub granted: u64,
-    /// Units reported spent, settled refunds subtracted from presumed instead.
+    /// Units reported spent.
     pub spent: u64,
-    /// Units handed back.
+    /// Units handed back, or presumed spent and refunded.
     pub returned: u64,
     /// Units presumed spent and not refunded.
     pub presumed_spent: u64,

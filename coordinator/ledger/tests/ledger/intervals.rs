@@ -310,8 +310,14 @@ impl World {
 
     /// Goes to the very microsecond at which the ledger frees more, and spends.
     fn press(&mut self) {
-        let next_us = self.log.ledger.account(&key("a")).and_then(|view| view.next_free_us);
-        let Some(next_us) = next_us.filter(|next_us| *next_us < 4_000_000) else { return };
+        let next_us = self
+            .log
+            .ledger
+            .account(&key("a"))
+            .and_then(|view| view.next_free_us);
+        let Some(next_us) = next_us.filter(|next_us| *next_us < 4_000_000) else {
+            return;
+        };
         let led_us = (self.log.ledger.now_us() + next_us).saturating_sub(self.anchor_us);
         let rate = u128::try_from(1_000_000 + self.leader_drift_ppm).unwrap();
         let real_us = (u128::from(led_us) * 1_000_000).div_ceil(rate);
