@@ -28,6 +28,10 @@ pub use crate::sequencer::SubmitError;
 
 /// How long a command waits for a place in the queue.
 const QUEUE_WAIT: Duration = Duration::from_secs(1);
+/// How long a command waits for its outcome.
+const OUTCOME_WAIT: Duration = Duration::from_secs(15);
+/// How long a read waits for a majority's word that this node leads.
+const BARRIER_WAIT: Duration = Duration::from_secs(5);
 /// How long a stopping leader tries to hand over.
 const HAND_OVER_WAIT: Duration = Duration::from_secs(4);
 /// How long a stopping node waits for its streams to be told.
@@ -125,8 +129,12 @@ impl Node {
             Ok(Err(_)) => return Err(SubmitError::ShuttingDown),
             Err(_) => return Err(SubmitError::Overloaded),
         }
-        // The sequencer ended with the command in its hands.
-        outcome.await.unwrap_or(Err(SubmitError::OutcomeUnknown))
+        match timeout(OUTCOME_WAIT, outcome).await {
+            Ok(Ok(outcome)) => outcome,
+            // The sequencer ended with the command in its hands, or a leader that
+            // reaches no majority does not know yet that it is none.
+            Ok(Err(_)) | Err(_) => Err(SubmitError::OutcomeUnknown),
+        }
     }
 
     /// Reads the ledger with everything that was committed before the call, and
@@ -139,14 +147,17 @@ impl Node {
         let Some(reign) = Reign::of(&leadership) else {
             return Err(not_leader(leadership));
         };
-        self.replica
-            .read_barrier()
-            .await
-            .map_err(|error| match error {
-                ProposeError::NotLeader { leader } => SubmitError::NotLeader { leader },
-                ProposeError::Unknown => SubmitError::NotLeader { leader: None },
-                ProposeError::Stopped => SubmitError::Stopped,
-            })?;
+        match timeout(BARRIER_WAIT, self.replica.read_barrier()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(ProposeError::NotLeader { leader })) => {
+                return Err(SubmitError::NotLeader { leader });
+            }
+            Ok(Err(ProposeError::Stopped)) => return Err(SubmitError::Stopped),
+            // No majority says that this node still leads.
+            Ok(Err(ProposeError::Unknown)) | Err(_) => {
+                return Err(SubmitError::NotLeader { leader: None });
+            }
+        }
         Ok(self
             .replica
             .with_ledger(|ledger| read(ledger, reign.now_us().max(ledger.now_us()))))

@@ -107,22 +107,7 @@ impl Allotter {
         let Some(&attachment) = self.attached.get(&session) else {
             return;
         };
-        let lease = ledger.lease(session, key);
-        // Units that were granted but that the client had not seen when it spoke:
-        // its levels do not know them yet.
-        let unseen = lease.as_ref().map_or(0, |lease| {
-            if lease.generation == level.generation {
-                lease.granted_total.saturating_sub(level.granted_seen)
-            } else {
-                lease.granted_total
-            }
-        });
         let book = self.books.entry(key.clone()).or_default();
-        let old = book
-            .holders
-            .get(&session)
-            .filter(|old| old.attachment == attachment || old.attachment == 0)
-            .cloned();
         let is_new = !book.holders.contains_key(&session);
         if is_new && self.holders >= HOLDERS_MAX {
             if book.holders.is_empty() {
@@ -130,26 +115,54 @@ impl Allotter {
             }
             return;
         }
+        let mut holder = book
+            .holders
+            .get(&session)
+            .filter(|old| old.attachment == attachment || old.attachment == 0)
+            .cloned()
+            .unwrap_or_default();
+        // Where nobody wants anything and nothing comes back, what the books say makes
+        // no difference.
+        let gives_back = level.last || level.returned_total != holder.returned_total;
+        holder.returned_total = level.returned_total;
+        let lease = if level.want > 0 || book.wanted || gives_back {
+            ledger.lease_totals(session, key)
+        } else {
+            None
+        };
+        if level.generation >= holder.seen.0 {
+            holder.seen = (level.generation, level.granted_seen);
+        }
+        // Units that were granted but that the client had not seen when it spoke:
+        // its levels do not know them yet.
+        let unseen = lease.map_or(0, |lease| {
+            let (generation, granted) = holder.seen;
+            if lease.generation == generation {
+                lease.granted.saturating_sub(granted)
+            } else {
+                lease.granted
+            }
+        });
+        let mut returned = 0;
         if let Some(lease) = lease.filter(|lease| lease.generation == level.generation) {
-            let returned = if level.last {
+            let total = if level.last {
                 lease
-                    .granted_total
-                    .saturating_sub(level.spent_total.max(lease.spent_total))
+                    .granted
+                    .saturating_sub(level.spent_total.max(lease.spent))
             } else {
                 level.returned_total
             };
-            book.returning = book
-                .returning
-                .saturating_add(returned.saturating_sub(lease.returned_total));
+            returned = total.saturating_sub(lease.returned);
+            book.returning = book.returning.saturating_add(returned);
         }
-        let want = level.want.saturating_sub(unseen);
-        let waiting = level.waiting.min(level.want).saturating_sub(unseen);
-        let spent_more = old
-            .as_ref()
-            .is_none_or(|old| level.spent_total != old.spent_total);
-        let mut holder = old.unwrap_or_default();
+        let wanted_before = holder.want > 0;
+        let was_asked = holder.recalled_until_us.take().is_some();
+        if holder.heard_us == 0 || level.spent_total != holder.spent_total || level.want > 0 {
+            holder.active_us = now_us;
+        }
         holder.attachment = attachment;
-        holder.want = want;
+        holder.want = level.want.saturating_sub(unseen);
+        let waiting = level.waiting.min(level.want).saturating_sub(unseen);
         if waiting == 0 {
             holder.stop_waiting();
         } else {
@@ -173,21 +186,40 @@ impl Allotter {
         holder.peak = level.peak;
         holder.demand_milli = level.demand_milli;
         holder.heard_us = now_us;
-        if spent_more || level.want > 0 {
-            holder.active_us = now_us;
-        }
         holder.spent_total = level.spent_total;
-        // Whatever it says now is its answer to a recall.
-        holder.recalled_until_us = None;
-        book.set(session, holder);
-        if is_new {
-            self.holders += 1;
+        book.wanted |= holder.want > 0;
+        // A report that changes nothing for anybody does not cost a look at the key.
+        // One that ends a lease is kept until the entry is applied: an ask beside it
+        // must not be taken for one that knows nothing of that lease.
+        let is_due = holder.want > 0
+            || wanted_before
+            || level.last
+            || (book.wanted && (returned > 0 || was_asked));
+        if holder.want == 0 && holder.unspent == 0 && !level.last {
+            if !is_new {
+                self.holders = self.holders.saturating_sub(1);
+            }
+            book.remove(session);
+        } else {
+            if is_new {
+                self.holders += 1;
+            }
+            book.set(session, holder);
+        }
+        if is_due {
+            self.list(key);
+        } else if self
+            .books
+            .get(key)
+            .is_some_and(|book| book.holders.is_empty() && !book.listed)
+        {
+            self.drop_book(key);
+            return;
         }
         if !known {
             self.sweep
                 .push_back((now_us.saturating_add(NOTES_US), key.clone()));
         }
-        self.list(key);
     }
 
     /// Units of a key may have come back in another way than by a report that was
@@ -199,7 +231,7 @@ impl Allotter {
     /// The rules may have changed: look at every key that somebody wants.
     pub fn touch_all(&mut self) {
         for (key, book) in &mut self.books {
-            if !book.listed && book.is_wanted() {
+            if !book.listed && book.wanted {
                 book.listed = true;
                 self.listed.push(key.clone());
             }
@@ -361,7 +393,8 @@ impl Allotter {
                 conclusion.refusals.push((*session, key.clone(), refusal));
             }
         }
-        if book.is_wanted() {
+        book.wanted = book.is_wanted();
+        if book.wanted {
             match ledger.available(key, now_us) {
                 Availability::NoBudget => refuse_all(book, key, Code::NoBudget, None, conclusion),
                 Availability::TooManyAccounts => refuse_all(
@@ -527,6 +560,18 @@ fn answer_waiting(
         return false;
     }
     waiting.sort_unstable();
+    let first_head = waiting
+        .first()
+        .and_then(|(_, session)| book.holders.get(session))
+        .map_or(0, |holder| holder.head);
+    let is_blocked = book
+        .holders
+        .values()
+        .any(|holder| holder.refused && holder.waiting > 0);
+    if scarce.free >= first_head && !is_blocked {
+        // More came back than was counted on: the next entry gives it out.
+        return true;
+    }
     let mut needed = 0_u64;
     let mut recall_for = Vec::new();
     let mut refuse = Vec::new();

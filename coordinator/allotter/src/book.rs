@@ -38,6 +38,11 @@ pub(crate) struct Holder {
     pub(crate) active_us: u64,
     /// Units spent when it was last heard.
     pub(crate) spent_total: u64,
+    /// Units handed back when it was last heard.
+    pub(crate) returned_total: u64,
+    /// The newest lease that it has spoken of, and the greatest granted total of it
+    /// that it had seen.
+    pub(crate) seen: (u64, u64),
     /// Until when an answer to a recall is awaited.
     pub(crate) recalled_until_us: Option<u64>,
 }
@@ -97,6 +102,8 @@ pub(crate) struct Book {
     pub(crate) listed: bool,
     /// When it is looked at again though nobody says anything.
     pub(crate) wake_us: Option<u64>,
+    /// Somebody may want units; when not, nobody does.
+    pub(crate) wanted: bool,
     /// Nobody was found to recall from; not tried again before this.
     pub(crate) no_recall_until_us: u64,
 }
@@ -106,6 +113,13 @@ impl Book {
     pub(crate) fn set(&mut self, session: SessionId, holder: Holder) {
         self.peaks = self.peaks.saturating_add(u128::from(holder.peak));
         if let Some(old) = self.holders.insert(session, holder) {
+            self.peaks = self.peaks.saturating_sub(u128::from(old.peak));
+        }
+    }
+
+    /// Forgets a holder and keeps the sum of peaks.
+    pub(crate) fn remove(&mut self, session: SessionId) {
+        if let Some(old) = self.holders.remove(&session) {
             self.peaks = self.peaks.saturating_sub(u128::from(old.peak));
         }
     }

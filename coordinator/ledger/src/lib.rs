@@ -65,5 +65,5 @@ mod wire;
 pub use check::Violation;
 pub use ledger::Ledger;
 pub use snapshot::{CHUNK_BYTES_MAX, Chunks, FrozenLedger, SnapshotError};
-pub use views::Totals;
+pub use views::{LeaseTotals, Standing, Totals};
 pub use wire::FormatError;

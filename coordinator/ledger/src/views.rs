@@ -1,6 +1,6 @@
 //! What others may read of the ledger. Nothing here changes it.
 
-use std::ops::Bound;
+use std::{ops::Bound, sync::Arc};
 
 use leasehold_key::{Key, Pattern};
 
@@ -16,6 +16,31 @@ use crate::{
     rules::{Binding, Source},
     sessions::Session,
 };
+
+/// The running totals of a session's newest lease of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTotals {
+    /// The log index that opened it.
+    pub generation: u64,
+    /// Units granted so far.
+    pub granted: u64,
+    /// Units reported spent so far.
+    pub spent: u64,
+    /// Units handed back so far.
+    pub returned: u64,
+}
+
+/// Where a session stands with a key: all that an answer says, at one look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Its newest lease.
+    pub lease: Option<LeaseTotals>,
+    /// The rule that the key follows; none: no budget matches. The same rule is
+    /// the same allocation, so that a change is found without a comparison.
+    pub policy: Option<Arc<Policy>>,
+    /// Units that can be granted.
+    pub free: u64,
+}
 
 /// Sums over the whole ledger, kept up to date by every entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,6 +163,26 @@ impl Ledger {
         let account = self.accounts.get(key)?;
         let (id, lease) = account.newest(session)?;
         Some(self.lease_view(account, id, lease))
+    }
+
+    /// The totals of the newest lease that a session has of a key.
+    #[must_use]
+    pub fn lease_totals(&self, session: SessionId, key: &Key) -> Option<LeaseTotals> {
+        totals_of(self.accounts.get(key)?, session)
+    }
+
+    /// Where a session stands with a key at `now_us`, which may lie after the last
+    /// entry.
+    #[must_use]
+    pub fn standing(&self, session: SessionId, key: &Key, now_us: u64) -> Standing {
+        let account = self.accounts.get(key);
+        let policy = binding_of(self, key).map(|binding| Arc::clone(&binding.policy));
+        let free = match (account, &policy) {
+            (_, None) => 0,
+            (Some(account), _) => account.free_at(now_us.max(self.now_us)),
+            (None, Some(policy)) => policy.kind.limit(),
+        };
+        Standing { lease: account.and_then(|account| totals_of(account, session)), policy, free }
     }
 
     /// The rule that a key follows now: the pattern's text (`default_policy` when
@@ -285,4 +330,14 @@ fn pattern_text(binding: &Binding) -> &str {
         .pattern
         .as_ref()
         .map_or("default_policy", Pattern::as_str)
+}
+
+fn totals_of(account: &Account, session: SessionId) -> Option<LeaseTotals> {
+    let (id, lease) = account.newest(session)?;
+    Some(LeaseTotals {
+        generation: id.generation,
+        granted: lease.granted,
+        spent: lease.spent,
+        returned: lease.returned,
+    })
 }

@@ -1,14 +1,17 @@
 //! Who is told what of an entry that was applied. Knows the state with the entry;
 //! changes nothing but what streams are known to have been told.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use leasehold_allotter::{Conclusion, Recall};
 use leasehold_key::Key;
 use leasehold_ledger::{
-    Ledger,
+    Ledger, Standing,
     entry::{Grant, SessionId},
-    outcome::{Applied, Availability, Code, CommandOutcome, CommandRefusal, Refusal, SyncOutcome},
+    outcome::{Applied, Code, CommandOutcome, CommandRefusal, Refusal, SyncOutcome},
 };
 use tokio::sync::oneshot;
 
@@ -226,20 +229,12 @@ impl<L: Log> Sequencer<L> {
             } else {
                 pushes.answer(session, &reported.key)
             };
-            let lease = ledger.lease(session, &reported.key);
-            if reported.done && lease.is_none() {
+            let standing = ledger.standing(session, &reported.key, applied.now_us);
+            if reported.done && standing.lease.is_none() {
                 entry.keys.remove(&reported.key);
             }
-            answers.push(answer(
-                ledger,
-                applied.now_us,
-                entry.keys.get_mut(&reported.key),
-                &reported.key,
-                reported.key_id,
-                lease.map(|lease| (lease.generation, lease.granted_total)),
-                seq,
-                refusal,
-            ));
+            let slot = entry.keys.get_mut(&reported.key);
+            answers.push(answer(standing, slot, reported.key_id, seq, refusal));
         }
         Some(Event::Synced {
             seq,
@@ -270,17 +265,8 @@ impl<L: Log> Sequencer<L> {
                     continue;
                 };
                 let key_id = slot.key_id;
-                let lease = ledger.lease(session, &key);
-                answers.push(answer(
-                    ledger,
-                    now_us,
-                    Some(slot),
-                    &key,
-                    key_id,
-                    lease.map(|lease| (lease.generation, lease.granted_total)),
-                    basis_seq,
-                    refusal,
-                ));
+                let standing = ledger.standing(session, &key, now_us);
+                answers.push(answer(standing, Some(slot), key_id, basis_seq, refusal));
             }
             if !answers.is_empty() {
                 deliveries.push((stream, Event::Granted(answers)));
@@ -352,33 +338,37 @@ impl Pushes {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "two call sites, all of it data")]
+/// The state of one key as its stream is told.
 fn answer(
-    ledger: &Ledger,
-    now_us: u64,
+    standing: Standing,
     slot: Option<&mut KeySlot>,
-    key: &Key,
     key_id: u32,
-    lease: Option<(u64, u64)>,
     basis_seq: u64,
     refusal: Option<Refusal>,
 ) -> Answer {
-    let (policy, free) = match ledger.available(key, now_us) {
-        Availability::Open { policy, free, .. } => (Some(policy), free),
-        Availability::NoBudget | Availability::TooManyAccounts => (None, 0),
-    };
+    let Standing {
+        lease,
+        policy,
+        free,
+    } = standing;
+    // The same rule is the same allocation. A rule that was made anew with the same
+    // content is told once more, which does no harm.
     let policy = match (slot, policy) {
-        (Some(slot), Some(policy)) if slot.policy.as_ref() != Some(&policy) => {
-            slot.policy = Some(policy.clone());
+        (Some(slot), Some(policy))
+            if slot
+                .policy
+                .as_ref()
+                .is_none_or(|told| !Arc::ptr_eq(told, &policy)) =>
+        {
+            slot.policy = Some(Arc::clone(&policy));
             Some(policy)
         }
         _ => None,
     };
-    let (generation, granted_total) = lease.unwrap_or((0, 0));
     Answer {
         key_id,
-        generation,
-        granted_total,
+        generation: lease.map_or(0, |lease| lease.generation),
+        granted_total: lease.map_or(0, |lease| lease.granted),
         basis_seq,
         refusal,
         policy,

@@ -1,6 +1,8 @@
 //! What a stream is told. Domain types only: `service::convert` puts them on the
 //! wire.
 
+use std::sync::Arc;
+
 use leasehold_ledger::{
     entry::SessionId,
     outcome::{LeaseView, Refusal},
@@ -72,7 +74,7 @@ pub(crate) struct Answer {
     pub(crate) basis_seq: u64,
     pub(crate) refusal: Option<Refusal>,
     /// When new to the stream's key, or changed.
-    pub(crate) policy: Option<Policy>,
+    pub(crate) policy: Option<Arc<Policy>>,
     pub(crate) free: u64,
 }
 

@@ -1,7 +1,7 @@
 //! The live streams and the sessions they speak for. Knows nothing of the ledger;
 //! a stream that does not read what it is told is dropped here, never waited for.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use leasehold_key::Key;
 use leasehold_ledger::{entry::SessionId, policy::Policy};
@@ -17,7 +17,7 @@ use super::{
 pub(crate) struct KeySlot {
     pub(crate) key_id: u32,
     /// The policy as the stream knows it.
-    pub(crate) policy: Option<Policy>,
+    pub(crate) policy: Option<Arc<Policy>>,
 }
 
 /// One live stream with an open session.

@@ -293,7 +293,7 @@ fn key_grant(answer: Answer) -> v1::KeyGrant {
         // Windows and buckets need no deadline of their own.
         valid_for_us: 0,
         refusal: answer.refusal.map(refusal),
-        policy: answer.policy.map(policy_info),
+        policy: answer.policy.as_deref().map(policy_info),
         free: answer.free,
     }
 }
@@ -306,7 +306,7 @@ fn refusal(refusal: Refusal) -> v1::Refusal {
     }
 }
 
-fn policy_info(policy: Policy) -> v1::PolicyInfo {
+fn policy_info(policy: &Policy) -> v1::PolicyInfo {
     let (kind, limit, window_us) = match policy.kind {
         Kind::SlidingWindow { limit, window_us } => ("sliding_window", limit, window_us),
         Kind::TokenBucket {
@@ -335,7 +335,7 @@ fn policy_info(policy: Policy) -> v1::PolicyInfo {
         }
         .into(),
         slice_factor_milli: policy.slice_factor_milli,
-        public_name: policy.public_name,
+        public_name: policy.public_name.clone(),
     }
 }
 

@@ -11,5 +11,6 @@
 mod bad_messages;
 mod gateway;
 mod leases;
+mod real_client;
 mod sessions;
 mod three_nodes;

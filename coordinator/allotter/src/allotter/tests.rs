@@ -531,3 +531,40 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_ask_beside_a_final_report_is_not_lost() {
+    let mut desk = Desk::new(window(100), 1);
+    desk.hear(1, wants(10, 1));
+    desk.round();
+    let lease = desk.ledger.lease_totals(session(1), &key()).unwrap();
+    let ended = Level {
+        generation: lease.generation,
+        granted_seen: lease.granted,
+        last: true,
+        spent_total: 10,
+        ..Level::default()
+    };
+    for level in [ended, waits(1)] {
+        desk.allotter
+            .hear(&desk.ledger, desk.now_us, session(1), &key(), &level);
+    }
+    assert_eq!(desk.round().0, [(1, 1)]);
+}
+
+#[test]
+fn reports_of_who_wants_nothing_do_not_cost_a_look_at_the_key() {
+    let mut desk = Desk::new(window(100), 1);
+    desk.hear(1, wants(10, 1));
+    desk.round();
+    desk.hear(
+        1,
+        Level {
+            spent_total: 3,
+            demand_milli: 1_000,
+            ..Level::default()
+        },
+    );
+    assert!(!desk.allotter.is_due(desk.now_us));
+    assert_eq!(desk.allotter.notes(), 1);
+}
