@@ -8,7 +8,7 @@ use crate::{
     books::Totals,
     clock::{Clock, MILLISECOND, SECOND},
     demand::Demand,
-    message::{KeyGrant, Policy, Refusal, Report},
+    message::{KeyGrant, LeaseState, Policy, Refusal, Report},
     refill::{Granted, Sample},
     slot::{Slot, SlotRule},
     verdict::Code,
@@ -461,6 +461,28 @@ impl KeyCore {
             .renew(session_deadline_ns.min(self.own_deadline_ns), now);
     }
 
+    /// Takes in what the coordinator's books say of a lease of this key: a grant
+    /// that was lost is taken in, or handed back if it is too old.
+    pub(crate) fn reconcile(&self, lease: &LeaseState, session_deadline_ns: u64, now: u64) {
+        let LeaseState {
+            generation,
+            granted_total,
+            spent_total,
+            ..
+        } = *lease;
+        // Its own limit, if it has one that was never heard of here, is restated
+        // by the next answer.
+        let own = generation == self.own_generation;
+        let own_deadline_ns = if own { self.own_deadline_ns } else { u64::MAX };
+        let deadline_ns = session_deadline_ns.min(own_deadline_ns);
+        if self.slot.grant(generation, granted_total, deadline_ns) == Granted::Stale {
+            self.slot
+                .adopt_unseen(generation, granted_total, spent_total);
+        }
+        self.slot.renew(deadline_ns, now);
+        self.slot.park_if_late(now);
+    }
+
     /// Takes in what a message says of this key. `own_deadline_ns` is the limit
     /// that it states for the lease itself.
     pub(crate) fn on_grant(
@@ -494,6 +516,9 @@ impl KeyCore {
             self.backoff_ns = rtt_ns.clamp(BACKOFF_MIN, BACKOFF_MAX);
             self.slot.lift_refusal();
         }
+        self.slot.renew(deadline_ns, now);
+        // A lease that is late already must not be forfeited unit by unit.
+        self.slot.park_if_late(now);
         match (self.ask, grant.refusal) {
             // An answer to an earlier ask says nothing about this one.
             (Ask::Sent { seq, .. }, _) if grant.basis_seq < seq => {}
