@@ -154,7 +154,7 @@ impl Node {
             }
             Ok(Err(ProposeError::Stopped)) => return Err(SubmitError::Stopped),
             // No majority says that this node still leads.
-            Ok(Err(ProposeError::Unknown)) | Err(_) => {
+            Ok(Err(ProposeError::Unknown | ProposeError::TooLong { .. })) | Err(_) => {
                 return Err(SubmitError::NotLeader { leader: None });
             }
         }

@@ -116,6 +116,14 @@ pub enum ProposeError {
     /// The entry may or may not be applied, now or later.
     #[error("leadership was lost while the entry was under way; it may or may not be applied")]
     Unknown,
+    /// The entry is longer than any may be; nothing was written.
+    #[error("an entry of {bytes} bytes is longer than {max}")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+        /// The longest.
+        max: usize,
+    },
     /// The replica has stopped; nothing was written.
     #[error("this replica has stopped")]
     Stopped,

@@ -303,7 +303,7 @@ async fn register(core: &Core, term: u64, member: &Member) -> Result<bool, Chang
             Ok(applied.commands.first() != Some(&refused))
         }
         Err(ProposeError::NotLeader { leader }) => Err(ChangeError::NotLeader { leader }),
-        Err(ProposeError::Unknown) => Err(ChangeError::Unknown),
+        Err(ProposeError::Unknown | ProposeError::TooLong { .. }) => Err(ChangeError::Unknown),
         Err(ProposeError::Stopped) => Err(ChangeError::Stopped),
     }
 }

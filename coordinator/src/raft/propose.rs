@@ -11,13 +11,26 @@ use super::{
     types::{Core, Proposal, Types, committed_leader},
 };
 
+/// The longest entry; the sequencer's rounds are a hundredth of it.
+const ENTRY_BYTES_MAX: usize = 32 << 20;
+
 /// Appends an entry if this node leads in `term`, and waits until it was applied.
 pub(super) async fn propose(
     core: &Core,
     term: u64,
     entry: &Entry,
 ) -> Result<Arc<Applied>, ProposeError> {
-    let proposal = Proposal(Bytes::from(entry.encode()));
+    let bytes = Bytes::from(entry.encode());
+    if bytes.len() > ENTRY_BYTES_MAX {
+        // The store would refuse it, and a store that refuses a write has failed.
+        let error = ProposeError::TooLong {
+            bytes: bytes.len(),
+            max: ENTRY_BYTES_MAX,
+        };
+        tracing::error!(%error, "refused");
+        return Err(error);
+    }
+    let proposal = Proposal(bytes);
     let (responder, answer) = ProgressResponder::<Types, _>::complete_only();
     // The core refuses it in any other term: a stamp of one term is never used in
     // a later one.

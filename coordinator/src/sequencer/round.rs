@@ -112,6 +112,7 @@ fn fail(slots: Vec<Slot>, error: &ProposeError) -> RoundError {
             },
         ),
         ProposeError::Unknown => (None, SubmitError::OutcomeUnknown),
+        ProposeError::TooLong { .. } => (None, SubmitError::Overloaded),
         ProposeError::Stopped => (None, SubmitError::Stopped),
     };
     let moved = leader

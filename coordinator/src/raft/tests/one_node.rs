@@ -153,3 +153,52 @@ async fn a_port_in_use_and_a_folder_of_another_node_are_refused() {
         .expect("refused");
     assert_eq!(refused.code(), "damaged_store", "{refused}");
 }
+
+#[tokio::test]
+async fn a_write_that_fails_stops_the_replica_and_an_entry_too_long_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let replica = Replica::start(config(1, dir.path())).await.unwrap();
+    let (term, _) = leads(&replica).await;
+    let open = Command::Open {
+        session: leasehold_ledger::entry::SessionId(1),
+        holder: "x".repeat(33 << 20),
+        identity: String::new(),
+    };
+    let refused = replica
+        .propose(
+            term,
+            Entry {
+                commands: vec![open],
+                ..at(1)
+            },
+        )
+        .await;
+    assert!(
+        matches!(refused, Err(ProposeError::TooLong { .. })),
+        "{refused:?}"
+    );
+    replica.propose(term, at(2)).await.unwrap();
+
+    // Past the guard, the store cannot take it: as good as a disk that fails.
+    let too_long = crate::raft::types::Proposal(vec![0; 65 << 20].into());
+    let core = replica.core();
+    core.client_write(too_long).await.map(|_| ()).unwrap_err();
+    let mut fatal = replica.fatal();
+    let reason =
+        tokio::time::timeout(Duration::from_secs(10), fatal.wait_for(Option::is_some)).await;
+    let reason = reason.expect("a reason in time").unwrap().clone().unwrap();
+    assert!(reason.contains("cannot be stored"), "{reason}");
+    let refused = replica.propose(term, at(3)).await;
+    assert!(
+        matches!(
+            refused,
+            Err(ProposeError::Stopped | ProposeError::NotLeader { .. })
+        ),
+        "{refused:?}"
+    );
+    replica.shutdown().await;
+    // What was acknowledged is there.
+    let replica = Replica::start(config(1, dir.path())).await.unwrap();
+    leads(&replica).await;
+    assert_eq!(replica.with_ledger(leasehold_ledger::Ledger::now_us), 2);
+}

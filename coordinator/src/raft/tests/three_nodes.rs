@@ -104,7 +104,7 @@ impl Cluster {
                 Err(ProposeError::NotLeader { .. } | ProposeError::Unknown) => {
                     tokio::task::yield_now().await
                 }
-                Err(ProposeError::Stopped) => panic!("node {leader} stopped"),
+                Err(other) => panic!("node {leader}: {other}"),
             }
         }
     }
