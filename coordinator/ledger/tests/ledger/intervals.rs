@@ -474,19 +474,19 @@ impl World {
             12..18 => self.sync(place),
             18..23 => self.lead(),
             23..27 => self.press(),
-            27..37 => {
+            27..36 => {
                 for _ in 0..self.dice.roll(8) {
                     self.receive();
                 }
             }
-            37 => {
+            36 => {
                 // Another leader after a while; cluster time stands still meanwhile.
                 self.real_us += self.dice.roll(2) * self.dice.roll(1_500_000);
                 self.anchor_us = self.log.ledger.now_us();
                 self.leader_from_us = self.real_us;
                 self.leader_drift_ppm = self.dice.drift();
             }
-            38 => self.edit(kinds),
+            37..39 => self.edit(kinds),
             _ => {
                 if self.local_us(place) >= self.holders[place].deadline_us {
                     self.void(place);
@@ -572,11 +572,11 @@ proptest! {
     #[test]
     fn no_interval_of_a_window_holds_more_than_the_largest_limit_in_force(
         seed: u64,
-        limits in prop::collection::vec(0..25_u64, 1..4),
+        low in 0..6_u64,
+        high in 12..25_u64,
         window_us in 100_000..3_000_000_u64,
     ) {
-        let kinds: Vec<Kind> =
-            limits.iter().map(|limit| Kind::SlidingWindow { limit: *limit, window_us }).collect();
+        let kinds = [low, high, 10].map(|limit| Kind::SlidingWindow { limit, window_us });
         check_window(seed, 10, window_us, &kinds);
     }
 

@@ -71,7 +71,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|((session, lease, spent, returned, ages), (held, last, close, renew, late))| {
                 Op::Sync(session, lease, spent, returned, ages, held, last, close, renew, late)
             }),
-        3 => (0..6_u8, 0..3_u8, 0..10_u64)
+        5 => (0..6_u8, 0..3_u8, 0..10_u64)
             .prop_map(|(session, lease, spent)| Op::Settle(session, lease, spent)),
         1 => kind().prop_map(Op::Edit),
     ]
@@ -83,7 +83,7 @@ fn step() -> impl Strategy<Value = (u64, Vec<Op>, bool)> {
         3 => Just(0),
         6 => 1..200_000_u64,
         2 => 200_000..1_200_000_u64,
-        1 => Just(TTL_US + 1),
+        2 => Just(TTL_US + 1),
         1 => Just(5_000_000),
     ];
     (
@@ -133,6 +133,7 @@ fn play(start: Kind, steps: Vec<(u64, Vec<Op>, bool)>) {
     });
     let mut slots = Slots(BTreeMap::new());
     let mut next_id = 1;
+    let mut settled: Option<Command> = None;
     let mut model = Model {
         now_us: 0,
         counted: Counted::new(&start, 0),
@@ -205,6 +206,13 @@ fn play(start: Kind, steps: Vec<(u64, Vec<Op>, bool)>) {
                     });
                 }
                 Op::Settle(slot, back, spent) => {
+                    // A settle is repeated until it is acknowledged.
+                    if *back == 2
+                        && let Some(again) = &settled
+                    {
+                        entry.commands.push(again.clone());
+                        continue;
+                    }
                     let session = before.any(*slot);
                     let live = model.holders.get(&session).map(|holder| {
                         holder
@@ -229,11 +237,13 @@ fn play(start: Kind, steps: Vec<(u64, Vec<Op>, bool)>) {
                         generation: *generation,
                         spent_total: known + spent,
                     });
-                    entry.commands.push(Command::Settle {
+                    let settle = Command::Settle {
                         session,
                         identity: String::new(),
                         leases: leases.into_iter().collect(),
-                    });
+                    };
+                    settled = Some(settle.clone());
+                    entry.commands.push(settle);
                 }
                 Op::Edit(kind) => entry.commands.push(Command::PutPolicy {
                     name: "P".to_owned(),
@@ -400,6 +410,8 @@ proptest! {
         start in kind(),
         steps in prop::collection::vec(step(), 1..60),
     ) {
+        let opening = vec![Op::Open(0), Op::Open(1), Op::Open(2), Op::Grant(0, 14), Op::Grant(1, 9)];
+        let steps = std::iter::once((0, opening, false)).chain(steps).collect();
         play(start, steps);
     }
 }
