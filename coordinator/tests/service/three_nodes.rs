@@ -112,3 +112,35 @@ async fn a_session_goes_on_under_the_next_leader_with_everything_it_had() {
         node.stop().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_stops_without_a_word_costs_a_reconnect_and_nothing_else() {
+    let dirs = [tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap()];
+    let mut nodes = cluster(&dirs).await;
+    let leader = leader_of(&nodes).await;
+    nodes[leader].budget("acme/*", window(10)).await;
+    let (mut gateway, opened) = Gateway::open(nodes[leader].addr, 1).await;
+    let mut lease = Lease::none(1, "acme/orders");
+    lease.take(&gateway.sync(vec![lease.ask(10)]).await.grants[0]);
+
+    let gone = nodes.remove(leader);
+    gone.node.replica().shutdown().await;
+    let Told::Moved(_) = gateway.next().await else {
+        panic!("moved");
+    };
+    let next = leader_of(&nodes).await;
+    let mut resumed = Gateway::hello(nodes[next].addr, 1, &opened.session).await;
+    let Told::Opened(again) = resumed.next().await else {
+        panic!("resumed");
+    };
+    assert_eq!(again.leases[0].granted_total, 10);
+
+    // Nothing was forgotten: everything is outstanding, so nobody gets a unit.
+    let (mut other, _) = Gateway::open(nodes[next].addr, 2).await;
+    let synced = other.sync(vec![Lease::none(1, "acme/orders").ask(1)]).await;
+    assert_eq!(synced.grants[0].granted_total, 0);
+    gone.stop().await;
+    for node in nodes {
+        node.stop().await;
+    }
+}
