@@ -67,7 +67,12 @@ pub(crate) async fn serve_in(folder: &TempDir, flags: ServeFlags) -> Running {
         peer_listen: any,
         ..flags
     };
-    let running = serve::start(Config::load(&flags).unwrap()).await.unwrap();
+    let config = Config::load(&flags).unwrap();
+    // Ask with LEASEHOLD_LOG=debug when a test fails for no visible reason.
+    if std::env::var_os("LEASEHOLD_LOG").is_some() {
+        serve::start_logging(&config).unwrap();
+    }
+    let running = serve::start(config).await.unwrap();
     let mut leadership = running.node().leadership();
     leadership
         .wait_for(|now| matches!(now, leasehold_coordinator::raft::Leadership::Leading { .. }))

@@ -646,21 +646,17 @@ async fn nothing_counted_is_lost_by_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let running = serve_in(&folder, ServeFlags::default()).await;
     let addr = running.admin_addr();
-    ask(
-        addr,
-        "PUT",
-        "/v1/budgets/a",
-        &[],
-        &format!(r#"{{"policy":{WINDOW}}}"#),
-    )
-    .await;
-    ask(addr, "POST", "/v1/spend", &[], r#"{"key":"a","units":40}"#).await;
+    let rule = format!(r#"{{"policy":{WINDOW}}}"#);
+    let put = ask(addr, "PUT", "/v1/budgets/a", &[], &rule).await;
+    assert_eq!(put.status, 200, "{}", put.body);
+    let spent = ask(addr, "POST", "/v1/spend", &[], r#"{"key":"a","units":40}"#).await;
+    assert_eq!(spent.status, 200, "{}", spent.body);
     running.shutdown().await;
 
     let running = serve_in(&folder, ServeFlags::default()).await;
-    let account = ask(running.admin_addr(), "GET", "/v1/accounts/a", &[], "")
-        .await
-        .json();
+    let reply = ask(running.admin_addr(), "GET", "/v1/accounts/a", &[], "").await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let account = reply.json();
     assert_eq!(
         (account["counted"].as_u64(), account["free"].as_u64()),
         (Some(40), Some(60))
