@@ -184,7 +184,16 @@ impl<L: Log> Sequencer<L> {
                 () = self.stop.cancelled() => return true,
                 changed = self.leadership.changed() => return changed.is_ok(),
                 item = self.queue.recv() => match item {
-                    Some(item) => self.accept(item),
+                    // The value of a watch is there before its waiters are woken: whoever
+                    // sent this may have seen it already.
+                    Some(item) => {
+                        self.accept(item);
+                        match self.leadership.has_changed() {
+                            Ok(false) => {}
+                            Ok(true) => return true,
+                            Err(_) => return false,
+                        }
+                    }
                     None => return false,
                 },
             }
