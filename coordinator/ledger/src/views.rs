@@ -182,7 +182,11 @@ impl Ledger {
             (Some(account), _) => account.free_at(now_us.max(self.now_us)),
             (None, Some(policy)) => policy.kind.limit(),
         };
-        Standing { lease: account.and_then(|account| totals_of(account, session)), policy, free }
+        Standing {
+            lease: account.and_then(|account| totals_of(account, session)),
+            policy,
+            free,
+        }
     }
 
     /// The rule that a key follows now: the pattern's text (`default_policy` when

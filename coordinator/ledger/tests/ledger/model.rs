@@ -134,6 +134,7 @@ fn play(start: Kind, steps: Vec<(u64, Vec<Op>, bool)>) {
     let mut slots = Slots(BTreeMap::new());
     let mut next_id = 1;
     let mut settled: Option<Command> = None;
+    let mut pending: Vec<Command> = Vec::new();
     let mut model = Model {
         now_us: 0,
         counted: Counted::new(&start, 0),
@@ -252,6 +253,9 @@ fn play(start: Kind, steps: Vec<(u64, Vec<Op>, bool)>) {
             }
         }
 
+        // Clients whose session has expired settle soon, and again; now and then
+        // behind an edit.
+        entry.commands.append(&mut pending);
         let applied = log.entry(entry.clone());
         model.now_us = log.now_us();
         model.fresh();
@@ -395,6 +399,19 @@ fn play(start: Kind, steps: Vec<(u64, Vec<Op>, bool)>) {
                 .free_when(model.free() + 1)
                 .map(|when_us| when_us - model.now_us);
             assert_eq!(view.next_free_us, next_us);
+        }
+        for id in applied.expired.iter().filter(|_| index % 3 > 0) {
+            let leases = model.ghosts[id].iter().map(|ghost| SettledLease {
+                key: key.clone(),
+                generation: ghost.generation,
+                spent_total: ghost.spent + index % 4,
+            });
+            let settle = Command::Settle {
+                session: *id,
+                identity: String::new(),
+                leases: leases.collect(),
+            };
+            pending.extend([settle.clone(), settle]);
         }
         if restart {
             log.restart();
