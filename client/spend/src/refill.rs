@@ -134,7 +134,13 @@ impl Slot {
         }
         // Held units may come back to `left`, so they need room too.
         let taken_room = left + lease.held + lease.parked;
-        let room = LEFT_MAX.saturating_sub(taken_room);
+        // Nothing becomes left in a slot that was closed: it goes straight back.
+        let is_closed = Word(self.word.load(Ordering::Acquire)).is_closed();
+        let room = if is_closed {
+            0
+        } else {
+            LEFT_MAX.saturating_sub(taken_room)
+        };
         let usable = new.min(room);
         lease.granted += new;
         lease.returned += new - usable;

@@ -455,6 +455,19 @@ mod tests {
     }
 
     #[test]
+    fn units_that_come_after_a_close_go_straight_back() {
+        let slot = slot();
+        slot.close();
+        let _ = slot.grant(1, 5, 100);
+        assert_eq!(slot.left(), 0);
+        assert_eq!(slot.give_back(5), 0);
+        let mut sample = crate::Sample::default();
+        slot.sample(&mut sample);
+        let totals = sample.current.unwrap_or_default();
+        assert_eq!((totals.granted, totals.returned, totals.spent), (5, 5, 0));
+    }
+
+    #[test]
     fn nothing_held_is_empty_and_rings() {
         let slot = slot();
         assert_eq!(slot.try_spend(1, &At(5)), Verdict::Empty);
