@@ -1,1 +1,18 @@
-//! The tests.
+//! Leasehold under test: gateway processes, and what is measured.
+//!
+//! Tests judge by what gateways saw (`leasehold-checkers`), not by the books.
+
+mod gateway_process;
+
+pub use gateway_process::{GatewayProcess, Load, Manner, Summary};
+pub use leasehold_checkers::{Admission, AdmissionLog, AdmissionWriter, Judgement, Promise};
+pub use leasehold_coordinator::cli::demo::local_cluster::{Answer, Leader, LocalCluster};
+
+/// The host's raw monotonic clock, in nanoseconds: the one clock of all
+/// admission logs.
+#[must_use]
+pub fn clock_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicRaw);
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
+}

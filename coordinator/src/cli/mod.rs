@@ -3,6 +3,7 @@
 
 mod accounts;
 mod cluster;
+pub mod demo;
 mod http;
 mod policies;
 mod sessions;
@@ -37,6 +38,8 @@ in use) · serve only: 4 damaged store, 5 disk lost, 6 data folder in use, 7 unk
 enum Command {
     /// Run a node; without flags a durable one-node coordinator on 127.0.0.1:7070
     Serve(Box<ServeFlags>),
+    /// Watch three nodes, eight gateways and a flood, with the leader killed half-way
+    Demo(demo::DemoFlags),
     /// Rules, by name
     Policy {
         #[command(flatten)]
@@ -147,6 +150,10 @@ impl CliError {
 #[must_use]
 pub fn main() -> ExitCode {
     let command = Cli::parse().command;
+    if let Command::Demo(flags) = &command {
+        // It has a runtime of its own.
+        return demo::run(flags);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -189,7 +196,7 @@ async fn run_node(flags: &ServeFlags) -> ExitCode {
 
 async fn ask_node(command: Command) -> ExitCode {
     let (remote, answer) = match command {
-        Command::Serve(_) => return ExitCode::SUCCESS,
+        Command::Serve(_) | Command::Demo(_) => return ExitCode::SUCCESS,
         Command::Policy { remote, command } => (remote.clone(), command.run(&remote).await),
         Command::Budget { remote, command } => (remote.clone(), command.run(&remote).await),
         Command::Account { remote, command } => (remote.clone(), command.run(&remote).await),

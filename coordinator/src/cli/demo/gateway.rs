@@ -1,0 +1,195 @@
+//! One gateway of the demo: the real client, traffic, and a record of what was
+//! admitted. Knows the keys by position only, and no limit.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_checkers::Admission;
+use leasehold_client::{Budget, Client, Verdict};
+use parking_lot::Mutex;
+use rand::Rng as _;
+
+use super::{GATEWAYS, SCENES};
+
+/// How requests arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Traffic {
+    /// One by one, at random, each willing to wait for an ask.
+    Honest,
+    /// In bursts, none willing to wait.
+    Flood,
+}
+
+/// What all gateways saw of one key.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    offered: AtomicU64,
+    refused: AtomicU64,
+    unavailable: AtomicU64,
+    degraded: AtomicU64,
+    waited: AtomicU64,
+    admissions: Mutex<Vec<Admission>>,
+}
+
+/// Requests of one key.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) offered: u64,
+    pub(super) refused: u64,
+    pub(super) unavailable: u64,
+    pub(super) degraded: u64,
+    pub(super) waited: u64,
+}
+
+/// Statistics only: they order nothing.
+const STAT: Ordering = Ordering::Relaxed;
+/// An answer that took longer did not come from what was held.
+const WAITED_NS: u64 = 300_000;
+/// The grain of a flood.
+const BURST_EVERY: Duration = Duration::from_millis(2);
+
+impl Observed {
+    pub(super) fn counts(&self) -> Counts {
+        Counts {
+            offered: self.offered.load(STAT),
+            refused: self.refused.load(STAT),
+            unavailable: self.unavailable.load(STAT),
+            degraded: self.degraded.load(STAT),
+            waited: self.waited.load(STAT),
+        }
+    }
+
+    /// The admission log of all gateways so far.
+    pub(super) fn admissions(&self) -> Vec<Admission> {
+        self.admissions.lock().clone()
+    }
+
+    fn note(&self, call_ns: u64, return_ns: u64, verdict: &Verdict) {
+        self.offered.fetch_add(1, STAT);
+        if return_ns - call_ns > WAITED_NS {
+            self.waited.fetch_add(1, STAT);
+        }
+        match verdict {
+            Verdict::Admitted => {
+                self.admissions.lock().push(Admission {
+                    units: 1,
+                    call_ns,
+                    return_ns,
+                });
+            }
+            Verdict::Degraded => {
+                self.degraded.fetch_add(1, STAT);
+            }
+            Verdict::Unavailable { .. } => {
+                self.unavailable.fetch_add(1, STAT);
+            }
+            _ => {
+                self.refused.fetch_add(1, STAT);
+            }
+        }
+    }
+}
+
+/// The host's raw monotonic clock, which all gateways of the demo share.
+pub(super) fn clock_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicRaw);
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
+}
+
+/// One gateway process, as far as the coordinator can tell.
+pub(super) struct Gateway {
+    client: Client,
+    budgets: Vec<Budget>,
+    observed: Arc<Vec<Observed>>,
+}
+
+impl Gateway {
+    /// Connects with a session of its own.
+    pub(super) async fn connect(
+        holder: &str,
+        endpoints: &[String],
+        observed: Arc<Vec<Observed>>,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        let mut builder = Client::builder().holder(holder);
+        for endpoint in endpoints {
+            builder = builder.endpoint(endpoint.as_str());
+        }
+        let client = builder.connect().await?;
+        let budgets = SCENES
+            .iter()
+            .map(|scene| client.budget(scene.key))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            client,
+            budgets,
+            observed,
+        })
+    }
+
+    /// Sends its share of the traffic, then hands everything back.
+    pub(super) async fn spend_until(self, stop: Arc<AtomicBool>) {
+        let mut streams = tokio::task::JoinSet::new();
+        for (key, budget) in self.budgets.into_iter().enumerate() {
+            let (observed, stop) = (Arc::clone(&self.observed), Arc::clone(&stop));
+            let per_second = SCENES[key].per_second / f64::from(GATEWAYS);
+            match SCENES[key].traffic {
+                Traffic::Honest => streams.spawn(honest(budget, key, per_second, observed, stop)),
+                Traffic::Flood => streams.spawn(flood(budget, key, per_second, observed, stop)),
+            };
+        }
+        while streams.join_next().await.is_some() {}
+        self.client.close().await;
+    }
+}
+
+/// Requests at random moments that do not wait for each other.
+async fn honest(
+    budget: Budget,
+    key: usize,
+    per_second: f64,
+    observed: Arc<Vec<Observed>>,
+    stop: Arc<AtomicBool>,
+) {
+    let mut requests = tokio::task::JoinSet::new();
+    let mut next = tokio::time::Instant::now();
+    while !stop.load(STAT) {
+        next += Duration::from_secs_f64(-(1.0 - rand::rng().random::<f64>()).ln() / per_second);
+        tokio::time::sleep_until(next).await;
+        let (budget, observed) = (budget.clone(), Arc::clone(&observed));
+        requests.spawn(async move {
+            let call_ns = clock_ns();
+            let verdict = budget.spend(1).await;
+            observed[key].note(call_ns, clock_ns(), &verdict);
+        });
+        while requests.try_join_next().is_some() {}
+    }
+    while requests.join_next().await.is_some() {}
+}
+
+/// As many requests as are due, at once.
+async fn flood(
+    budget: Budget,
+    key: usize,
+    per_second: f64,
+    observed: Arc<Vec<Observed>>,
+    stop: Arc<AtomicBool>,
+) {
+    let mut ticks = tokio::time::interval(BURST_EVERY);
+    let mut due = 0.0;
+    while !stop.load(STAT) {
+        ticks.tick().await;
+        due += per_second * BURST_EVERY.as_secs_f64();
+        while due >= 1.0 {
+            due -= 1.0;
+            let call_ns = clock_ns();
+            let verdict = budget.try_spend(1);
+            observed[key].note(call_ns, clock_ns(), &verdict);
+        }
+    }
+}
