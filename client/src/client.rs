@@ -101,18 +101,30 @@ impl Client {
     /// Spends units of a key; asks the coordinator when too few are held, and
     /// waits for that one answer, at most the policy's `max_wait_ms`.
     pub async fn spend(&self, key: &str, units: u64) -> Verdict {
-        match self.find(key) {
-            Ok(slot) => budget::spend(&slot, &self.shared.clock, units).await,
-            Err(verdict) => verdict,
+        loop {
+            let slot = match self.find(key) {
+                Ok(slot) => slot,
+                Err(verdict) => return verdict,
+            };
+            let verdict = budget::spend(&slot, &self.shared.clock, units).await;
+            if !was_evicted(&slot, verdict) {
+                return verdict;
+            }
         }
     }
 
     /// Spends units of a key; waits for capacity if need be, first come first
     /// served.
     pub async fn spend_within(&self, key: &str, units: u64, wait: Duration) -> Verdict {
-        match self.find(key) {
-            Ok(slot) => budget::spend_within(&slot, &self.shared.clock, units, wait).await,
-            Err(verdict) => verdict,
+        loop {
+            let slot = match self.find(key) {
+                Ok(slot) => slot,
+                Err(verdict) => return verdict,
+            };
+            let verdict = budget::spend_within(&slot, &self.shared.clock, units, wait).await;
+            if !was_evicted(&slot, verdict) {
+                return verdict;
+            }
         }
     }
 
@@ -159,4 +171,10 @@ impl Client {
             retry_after: Some(ROOM_AFTER),
         })
     }
+}
+
+/// Whether a request met a slot that was taken out of service in the moment in
+/// which it was found: the key has, or will have, another.
+fn was_evicted(slot: &Slot, verdict: Verdict) -> bool {
+    verdict == Verdict::Unavailable { code: Code::Closed } && slot.is_evicted()
 }

@@ -48,12 +48,6 @@ impl Registry {
 
     /// The key's slot, made if it is new. None when there are as many as may be.
     pub(crate) fn slot(&self, key: &Key) -> Option<Arc<Slot>> {
-        if let Some(slot) = self
-            .with(key.as_str(), Arc::clone)
-            .filter(|slot| !slot.is_evicted())
-        {
-            return Some(slot);
-        }
         // Eviction takes the same lock: what is found or made here stays in
         // service as long as somebody holds it.
         let mut changes = self.changes.lock();

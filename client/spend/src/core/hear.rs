@@ -216,7 +216,7 @@ impl ClientCore {
 
     /// Leases that the coordinator has in its books for keys which are not known
     /// here. The owner adopts a slot for each, hands it to
-    /// [`Slot::adopt_unseen`], and so the lease back.
+    /// [`Slot::adopt_unseen`](crate::Slot::adopt_unseen), and so the lease back.
     pub fn take_unknown(&mut self) -> Vec<LeaseState> {
         std::mem::take(&mut self.unknown)
     }
