@@ -66,6 +66,10 @@ impl Slot {
         }
         self.extend(&mut inner, deadline_ns);
         let added = self.add(&mut inner, granted_total);
+        if Word(self.word.load(Ordering::Acquire)).is_closed() {
+            // All of it was handed back just now, and a final report says so.
+            self.end_lease(&mut inner);
+        }
         self.serve(&mut inner, &mut wakes);
         drop(inner);
         wakes.into_iter().for_each(Waker::wake);

@@ -463,7 +463,11 @@ mod tests {
         assert_eq!(slot.give_back(5), 0);
         let mut sample = crate::Sample::default();
         slot.sample(&mut sample);
-        let totals = sample.current.unwrap_or_default();
+        assert_eq!(
+            sample.current, None,
+            "nothing to wait for: a final report is due"
+        );
+        let totals = sample.ended[0];
         assert_eq!((totals.granted, totals.returned, totals.spent), (5, 5, 0));
     }
 
