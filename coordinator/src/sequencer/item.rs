@@ -11,6 +11,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{SubmitError, event::Event};
 
+/// So many ages take as much of an entry as one report: an entry's length in bytes
+/// is bounded with its weight.
+const AGES_PER_WEIGHT: usize = 16;
+
 /// One stream of one holder, for as long as this process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StreamId(pub(crate) u64);
@@ -104,7 +108,15 @@ impl Message {
     /// How much of an entry it takes.
     pub(crate) fn weight(&self) -> usize {
         match self {
-            Self::Sync(sync) => sync.reports.len().max(1),
+            Self::Sync(sync) => {
+                let ages: usize = sync
+                    .reports
+                    .iter()
+                    .filter_map(|report| report.report.as_ref())
+                    .map(|report| report.ages.len())
+                    .sum();
+                sync.reports.len().max(1) + ages / AGES_PER_WEIGHT
+            }
             Self::Settle { leases, .. } => leases.len().max(1),
         }
     }
