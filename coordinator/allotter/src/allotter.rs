@@ -11,13 +11,13 @@ use leasehold_ledger::{
     Ledger,
     entry::{Grant, SessionId},
     outcome::{Availability, Code, GrantOutcome, Refusal},
-    policy::Policy,
 };
 
 use crate::{
     book::Book,
     level::Level,
-    recall::{self, ROUNDS_MAX, Recall, Terms, timescale_us},
+    recall::Recall,
+    scarce::{LOOK_AGAIN_US, Scarce, answer_waiting, refuse_all},
     serve::{Supply, divide},
 };
 
@@ -31,14 +31,6 @@ const HOLDERS_MAX: usize = 2_000_000;
 const NOTES_US: u64 = 240_000_000;
 /// How many keys a conclusion looks at for such notes.
 const SWEEP_MAX: usize = 64;
-/// Somebody waits: look again no sooner than this.
-const WAKE_WAITING_US: u64 = 1_000;
-/// Somebody wants ahead: units that free up within this come in one entry.
-const WAKE_WANTING_US: u64 = 10_000;
-/// Nothing frees up by time: look again after this, and refuse until then.
-const LOOK_AGAIN_US: u64 = 1_000_000;
-/// The longest and the shortest time that a recall may take.
-const RECALL_US: (u64, u64) = (10_000, 125_000);
 
 /// What follows from an entry that was applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -492,187 +484,6 @@ impl Allotter {
             } else {
                 self.sweep.push_back((now_us.saturating_add(NOTES_US), key));
             }
-        }
-    }
-}
-
-/// A key of which somebody wants more than there was.
-struct Scarce<'a> {
-    key: &'a Key,
-    policy: &'a Policy,
-    free: u64,
-    next_free_us: Option<u64>,
-    now_us: u64,
-}
-
-impl Scarce<'_> {
-    /// When it is looked at again.
-    fn wake_us(&self, book: &Book) -> Option<u64> {
-        if !book.is_wanted() {
-            return None;
-        }
-        let waits = book.holders.values().any(|holder| holder.waiting > 0);
-        let soonest = if waits {
-            WAKE_WAITING_US
-        } else {
-            WAKE_WANTING_US
-        };
-        let frees = self.next_free_us.unwrap_or(LOOK_AGAIN_US).max(soonest);
-        let wake = self.now_us.saturating_add(frees);
-        let recalled = book.recall_end_us().unwrap_or(u64::MAX);
-        Some(wake.min(recalled.max(self.now_us.saturating_add(1))))
-    }
-
-    /// How long a recall may take: two of them within the time that a request waits.
-    fn recall_until_us(&self) -> u64 {
-        let (least, most) = RECALL_US;
-        self.now_us
-            .saturating_add((self.policy.max_wait_us / 2).clamp(least, most))
-    }
-
-    /// When it is worth asking again: when the next units are free by time, or else
-    /// when the first session ends that has some, or else after a while.
-    fn retry_after_us(&self, ledger: &Ledger) -> u64 {
-        ledger
-            .more_free_at(self.key, self.now_us)
-            .map_or(LOOK_AGAIN_US, |when_us| {
-                when_us.saturating_sub(self.now_us).max(1)
-            })
-    }
-}
-
-/// Recalls for the requests that still wait, or refuses them. Says whether what is
-/// free may now serve somebody else, so that the key is to be looked at at once.
-fn answer_waiting(
-    book: &mut Book,
-    ledger: &Ledger,
-    attached: &HashMap<SessionId, u64>,
-    scarce: &Scarce<'_>,
-    conclusion: &mut Conclusion,
-) -> bool {
-    let mut waiting: Vec<(u64, SessionId)> = book
-        .holders
-        .iter()
-        .filter(|(_, holder)| holder.waiting > 0 && !holder.refused)
-        .map(|(session, holder)| (holder.since, *session))
-        .collect();
-    if waiting.is_empty() {
-        return false;
-    }
-    waiting.sort_unstable();
-    let first_head = waiting
-        .first()
-        .and_then(|(_, session)| book.holders.get(session))
-        .map_or(0, |holder| holder.head);
-    let is_blocked = book
-        .holders
-        .values()
-        .any(|holder| holder.refused && holder.waiting > 0);
-    if scarce.free >= first_head && !is_blocked {
-        // More came back than was counted on: the next entry gives it out.
-        return true;
-    }
-    let mut needed = 0_u64;
-    let mut recall_for = Vec::new();
-    let mut refuse = Vec::new();
-    for (_, session) in waiting {
-        let Some(holder) = book.holders.get_mut(&session) else {
-            continue;
-        };
-        if holder.rounds < ROUNDS_MAX {
-            needed = needed.saturating_add(holder.waiting);
-            recall_for.push(session);
-        } else {
-            refuse.push(session);
-        }
-    }
-    let now_us = scarce.now_us;
-    if !recall_for.is_empty() && !book.recalls_under_way(now_us) {
-        let recalls = if now_us < book.no_recall_until_us {
-            Vec::new()
-        } else {
-            let timescale = timescale_us(scarce.policy);
-            let leases = ledger
-                .account(scarce.key)
-                .map_or_else(Vec::new, |account| account.leases);
-            let recalls = recall::choose(
-                book,
-                scarce.key,
-                &leases,
-                |session| attached.contains_key(&session),
-                Terms {
-                    needed: needed.saturating_sub(scarce.free).max(1),
-                    timescale_us: timescale,
-                    now_us,
-                    until_us: scarce.recall_until_us(),
-                },
-            );
-            if recalls.is_empty() {
-                // Looking costs as much as there are holders: a flood of requests
-                // that wait must not look again for each of them.
-                book.no_recall_until_us = now_us.saturating_add(timescale / 60);
-            }
-            recalls
-        };
-        if recalls.is_empty() {
-            refuse.append(&mut recall_for);
-        } else {
-            for session in &recall_for {
-                if let Some(holder) = book.holders.get_mut(session) {
-                    holder.rounds += 1;
-                }
-            }
-            conclusion.recalls.extend(recalls);
-        }
-    }
-    if refuse.is_empty() {
-        return false;
-    }
-    let refusal = Refusal {
-        code: Code::Limit,
-        retry_after_us: Some(scarce.retry_after_us(ledger)),
-    };
-    let mut gone = 0_usize;
-    for session in &refuse {
-        let Some(holder) = book.holders.get_mut(session) else {
-            continue;
-        };
-        if scarce.free > 0 && gone > 0 {
-            // The units that were saved up for the first may serve this one.
-            continue;
-        }
-        conclusion
-            .refusals
-            .push((*session, scarce.key.clone(), refusal));
-        if holder.wait_until_us > now_us {
-            holder.refused = true;
-        } else {
-            holder.stop_waiting();
-            gone += 1;
-        }
-    }
-    scarce.free > 0 && gone > 0
-}
-
-/// Tells everybody who wants units of a key that there are none.
-fn refuse_all(
-    book: &mut Book,
-    key: &Key,
-    code: Code,
-    retry_after_us: Option<u64>,
-    conclusion: &mut Conclusion,
-) {
-    for (session, holder) in &mut book.holders {
-        if holder.want > 0 {
-            holder.stop_wanting();
-            conclusion.refusals.push((
-                *session,
-                key.clone(),
-                Refusal {
-                    code,
-                    retry_after_us,
-                },
-            ));
         }
     }
 }

@@ -11,6 +11,7 @@ mod allotter;
 mod book;
 mod level;
 mod recall;
+mod scarce;
 mod serve;
 
 pub use allotter::{Allotter, Conclusion};

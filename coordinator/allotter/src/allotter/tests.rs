@@ -4,7 +4,7 @@
 use leasehold_key::Pattern;
 use leasehold_ledger::{
     entry::{Command, Entry, Report, Rule, SpentAge, Sync},
-    policy::{FailureMode, Kind},
+    policy::{FailureMode, Kind, Policy},
 };
 use proptest::prelude::*;
 
