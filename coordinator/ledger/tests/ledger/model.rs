@@ -400,7 +400,7 @@ fn play(start: Kind, steps: Vec<(u64, Vec<Op>, bool)>) {
                 .map(|when_us| when_us - model.now_us);
             assert_eq!(view.next_free_us, next_us);
         }
-        for id in applied.expired.iter().filter(|_| index % 3 > 0) {
+        for id in applied.expired.iter().filter(|_| !index.is_multiple_of(3)) {
             let leases = model.ghosts[id].iter().map(|ghost| SettledLease {
                 key: key.clone(),
                 generation: ghost.generation,
