@@ -379,7 +379,7 @@ pub async fn run(config: Config) -> Result<(), ServeError> {
         "serving"
     );
     if text {
-        greet(node_id, &data_dir, &running);
+        greet(node_id, &data_dir, &running).await;
     }
     let mut fatal = running.node().replica().fatal();
     let message = tokio::select! {
@@ -406,7 +406,7 @@ pub async fn run(config: Config) -> Result<(), ServeError> {
 }
 
 /// What to do next, for somebody who has just started their first node.
-fn greet(node_id: u64, data_dir: &Path, running: &Running) {
+async fn greet(node_id: u64, data_dir: &Path, running: &Running) {
     let url = format!("http://{}", running.admin_addr());
     let lines = format!(
         "Leasehold {version}, node {node_id}, at {url} (data in {data}, Ctrl-C stops it)\n  \
@@ -416,6 +416,21 @@ fn greet(node_id: u64, data_dir: &Path, running: &Running) {
         version = env!("CARGO_PKG_VERSION"),
         data = data_dir.display(),
     );
+    let members = running.node().status().await.members;
+    let waiting = members
+        .iter()
+        .all(|status| status.member.node_id != node_id);
+    let lines = if waiting {
+        let peer = running.node().replica().me().peer_addr;
+        format!(
+            "Leasehold {version}, node {node_id}, at {url}: not a member of a cluster yet (data in {data})\n  \
+             add it to one:  leasehold cluster add {node_id} {peer} --endpoint URL-OF-ANY-MEMBER\n",
+            version = env!("CARGO_PKG_VERSION"),
+            data = data_dir.display(),
+        )
+    } else {
+        lines
+    };
     // Nobody may be reading; the node serves all the same.
     let _ = io::stdout().write_all(lines.as_bytes());
 }

@@ -190,9 +190,10 @@ pub(super) async fn get(
         .await?;
     found.map(Json).map_err(|unused| {
         let detail = match unused {
-            Unused::NoBudget => format!("{key} was never used, and no budget matches it"),
+            Unused::NoBudget => format!("nothing of {key} is counted or outstanding, and no budget matches it"),
             Unused::Budget { pattern, policy } => format!(
-                "{key} was never used; its account appears with the first use, by budget {pattern} ({policy})"
+                "nothing of {key} is counted or outstanding; its account appears with its next use, by budget \
+                 {pattern} ({policy})"
             ),
         };
         Problem::new(Kind::NoSuchAccount, detail)

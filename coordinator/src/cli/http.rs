@@ -103,8 +103,17 @@ async fn call(
             body,
         });
     }
-    if body.get("code").is_some() {
-        return Err(CliError::Refused(body));
+    if let Value::Object(mut problem) = body
+        && problem.contains_key("code")
+    {
+        let retry = parts
+            .headers
+            .get(header::RETRY_AFTER)
+            .and_then(|v| v.to_str().ok());
+        if let Some(seconds) = retry.and_then(|text| text.parse::<u64>().ok()) {
+            problem.insert("retry_after_s".to_owned(), seconds.into());
+        }
+        return Err(CliError::Refused(problem.into()));
     }
     Err(CliError::Unreachable(format!(
         "{endpoint} answered {} and no problem+json: is that a Leasehold node?",

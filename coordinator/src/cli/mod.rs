@@ -18,7 +18,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::{
-    config::{Config, ServeFlags},
+    config::{Config, LogFormat, ServeFlags},
     serve,
 };
 
@@ -133,7 +133,16 @@ fn refusal(problem: &Value) -> String {
             .unwrap_or_default()
             .to_owned()
     };
-    format!("{}: {} ({})", text("title"), text("detail"), text("code"))
+    let retry = problem
+        .get("retry_after_s")
+        .map(|seconds| format!("; try again in {seconds} s"))
+        .unwrap_or_default();
+    format!(
+        "{}: {}{retry} ({})",
+        text("title"),
+        text("detail"),
+        text("code")
+    )
 }
 
 impl CliError {
@@ -164,12 +173,15 @@ pub fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    runtime.block_on(async {
+    let code = runtime.block_on(async {
         match command {
             Command::Serve(flags) => run_node(&flags).await,
             other => ask_node(other).await,
         }
-    })
+    });
+    // What was to be stopped has stopped; nothing that still sleeps holds up the exit.
+    runtime.shutdown_background();
+    code
 }
 
 async fn run_node(flags: &ServeFlags) -> ExitCode {
@@ -184,11 +196,15 @@ async fn run_node(flags: &ServeFlags) -> ExitCode {
         complain(&error);
         return ExitCode::from(2);
     }
+    let format = config.log_format;
     match serve::run(config).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(code = error.code(), "{error}");
-            complain(&format!("{} ({})", error, error.code()));
+            // Once, where whoever started this looks.
+            match format {
+                LogFormat::Json => tracing::error!(code = error.code(), "{error}"),
+                LogFormat::Text => complain(&format!("{error} ({})", error.code())),
+            }
             ExitCode::from(error.exit_code())
         }
     }
