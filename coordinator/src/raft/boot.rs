@@ -25,6 +25,7 @@ use tokio::{
 use tonic::transport::{Server, server::TcpIncoming};
 
 use super::{
+    addresses::Addresses,
     api::{Leadership, Member, ReplicaConfig, StartError},
     compaction,
     hello::{self, Part},
@@ -144,7 +145,7 @@ async fn boot(
     let (mut identity, opened) = open_store(&config, fatal.clone()).await?;
     let me = Member {
         node_id: config.node_id,
-        peer_addr: advertised(&config, peer_addr),
+        peer_addr: advertised(&config, peer_addr)?,
         client_url: config.client_url.clone(),
         admin_url: config.admin_url.clone(),
         disk_id: identity.disk_id,
@@ -159,6 +160,7 @@ async fn boot(
     let shared = Arc::new(Shared {
         me: me.clone(),
         blank,
+        addresses: Addresses::default(),
         core: OnceLock::new(),
         ledger: Arc::clone(&ledger),
         snapshots: Arc::clone(&snapshots),
@@ -184,7 +186,10 @@ async fn boot(
     let core = Core::new(
         config.node_id,
         Arc::new(core_config),
-        Network { links },
+        Network {
+            links,
+            addresses: shared.addresses.clone(),
+        },
         log,
         Machine::new(ledger, snapshots),
     )
@@ -280,16 +285,23 @@ fn check_snapshot(dir: &Path, opened: &store::Opened) -> Result<(), StoreError> 
     Ok(())
 }
 
-fn advertised(config: &ReplicaConfig, bound: SocketAddr) -> String {
+/// What peers are told to dial.
+fn advertised(config: &ReplicaConfig, bound: SocketAddr) -> Result<String, StartError> {
     let named = config
         .initial_members
         .iter()
         .find(|member| member.node_id == config.node_id);
-    config
+    let named = config
         .peer_advertise
         .clone()
-        .or_else(|| named.map(|member| member.peer_addr.clone()))
-        .unwrap_or_else(|| bound.to_string())
+        .or_else(|| named.map(|member| member.peer_addr.clone()));
+    match named {
+        Some(named) => Ok(named),
+        None if bound.ip().is_unspecified() => Err(StartError::Config(format!(
+            "listening for peers on {bound} needs peer_advertise: no peer can dial that address"
+        ))),
+        None => Ok(bound.to_string()),
+    }
 }
 
 async fn serve(listener: TcpListener, shared: Arc<Shared>, links: Links) {

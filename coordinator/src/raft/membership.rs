@@ -54,10 +54,6 @@ impl Changes {
             return Err(refuse(format!("node {} answers there", reply.node_id)));
         }
         let member = hello::member(&reply).map_err(|error| refuse(error.to_string()))?;
-        let member = Member {
-            peer_addr: peer_addr.to_owned(),
-            ..member
-        };
         let present = self.member(node_id);
         if present
             .as_ref()

@@ -2,6 +2,7 @@
 //! applies them. Knows nothing of sessions' streams, of the allotter or of HTTP.
 //! Only this module names openraft.
 
+mod addresses;
 mod api;
 mod boot;
 mod compaction;

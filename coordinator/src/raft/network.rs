@@ -33,6 +33,7 @@ use tonic::{
 };
 
 use super::{
+    addresses::Addresses,
     api::Member,
     types::{Snapshot, Types, Vote},
     wire,
@@ -77,6 +78,7 @@ impl Links {
 /// Makes connections for the core.
 pub(super) struct Network {
     pub(super) links: Links,
+    pub(super) addresses: Addresses,
 }
 
 impl RaftNetworkFactory<Types> for Network {
@@ -84,8 +86,11 @@ impl RaftNetworkFactory<Types> for Network {
 
     async fn new_client(&mut self, _: u64, member: &Member) -> Peer {
         Peer {
-            client: self.links.client(&member.peer_addr),
+            links: self.links,
+            addresses: self.addresses.clone(),
             member: member.clone(),
+            dialed: String::new(),
+            client: Err("never dialed".to_owned()),
         }
     }
 
@@ -100,12 +105,23 @@ impl RaftNetworkFactory<Types> for Network {
 
 /// One connection to one peer.
 pub(super) struct Peer {
-    client: Result<PeerClient<Channel>, String>,
+    links: Links,
+    addresses: Addresses,
     member: Member,
+    /// The address that the client is for.
+    dialed: String,
+    client: Result<PeerClient<Channel>, String>,
 }
 
 impl Peer {
-    fn client(&self) -> Result<PeerClient<Channel>, RpcError> {
+    fn client(&mut self) -> Result<PeerClient<Channel>, RpcError> {
+        let peer_addr = self
+            .addresses
+            .now(self.member.node_id, &self.member.peer_addr);
+        if self.dialed != peer_addr {
+            self.client = self.links.client(&peer_addr);
+            self.dialed = peer_addr;
+        }
         self.client.clone().map_err(unreachable)
     }
 
@@ -119,7 +135,7 @@ impl Peer {
     }
 
     async fn call<Q, A, F>(
-        &self,
+        &mut self,
         question: &Q,
         option: &RPCOption,
         send: impl FnOnce(PeerClient<Channel>, RaftMessage) -> F,

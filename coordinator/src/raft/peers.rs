@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
+    addresses::Addresses,
     api::Member,
     types::{Core, Snapshot, SnapshotMeta, Vote},
     wire,
@@ -31,6 +32,8 @@ pub(super) struct Shared {
     pub(super) me: Member,
     /// Nothing was ever voted, written or received here.
     pub(super) blank: bool,
+    /// Where members are that moved.
+    pub(super) addresses: Addresses,
     /// Set once this node may take part; until then votes and entries are refused.
     pub(super) core: OnceLock<Core>,
     pub(super) ledger: Arc<RwLock<Ledger>>,
@@ -75,6 +78,17 @@ impl Shared {
             return Err(Status::failed_precondition("disk_lost"));
         }
         Ok(core)
+    }
+
+    /// Remembers that a member is elsewhere than the membership says.
+    fn note_address(&self, node_id: u64, peer_addr: &str) {
+        let Some(core) = self.core.get() else { return };
+        let metrics = core.metrics();
+        let metrics = metrics.borrow_watched();
+        if let Some(recorded) = metrics.membership_config.get_node(&node_id) {
+            self.addresses
+                .moved(node_id, &recorded.peer_addr, peer_addr);
+        }
     }
 
     /// The cluster's record of a node: the disk that uses its id, or used it.
@@ -150,6 +164,7 @@ impl PeerRpc for Peers {
         if member_of_cluster
             && known_disk.is_some_and(|disk| disk.to_le_bytes().as_slice() == asked.disk_id)
         {
+            shared.note_address(asked.node_id, &asked.peer_addr);
             // Whoever leads looks whether it moved. Nobody listens while stopping.
             let _ = shared.moved.send(Member {
                 node_id: asked.node_id,

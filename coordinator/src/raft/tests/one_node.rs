@@ -136,6 +136,17 @@ async fn a_data_folder_in_use_is_refused() {
 }
 
 #[tokio::test]
+async fn an_address_that_no_peer_can_dial_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let everywhere = ReplicaConfig {
+        peer_listen: "0.0.0.0:0".parse().unwrap(),
+        ..config(1, dir.path())
+    };
+    let refused = Replica::start(everywhere).await.err().expect("refused");
+    assert_eq!(refused.code(), "invalid_config", "{refused}");
+}
+
+#[tokio::test]
 async fn a_port_in_use_and_a_folder_of_another_node_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let replica = Replica::start(config(1, dir.path())).await.unwrap();
