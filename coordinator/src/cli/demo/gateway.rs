@@ -160,7 +160,14 @@ async fn honest(
     let mut next = tokio::time::Instant::now();
     while !stop.load(STAT) {
         next += Duration::from_secs_f64(-(1.0 - rand::rng().random::<f64>()).ln() / per_second);
-        tokio::time::sleep_until(next).await;
+        // A quiet key must not keep its gateway from ending.
+        while tokio::time::Instant::now() < next && !stop.load(STAT) {
+            let glance = tokio::time::Instant::now() + Duration::from_millis(100);
+            tokio::time::sleep_until(next.min(glance)).await;
+        }
+        if stop.load(STAT) {
+            break;
+        }
         let (budget, observed) = (budget.clone(), Arc::clone(&observed));
         requests.spawn(async move {
             let call_ns = clock_ns();

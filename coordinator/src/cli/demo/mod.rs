@@ -81,8 +81,8 @@ const SCENES: [Scene; 6] = [
     },
     Scene {
         key: STEADY,
-        limit: "20 + 200/s",
-        promise: bucket(20, 200),
+        limit: "100 + 200/s",
+        promise: bucket(100, 200),
         per_second: 800.0,
         traffic: Traffic::Flood,
     },
@@ -233,6 +233,7 @@ struct Direction {
     began: Instant,
     killed_ns: Option<u64>,
     leader_changes: u64,
+    outage_ms: u64,
 }
 
 /// Kills the leader half-way, brings it back, and shows how things are.
@@ -248,11 +249,14 @@ fn direct(
         began: Instant::now(),
         killed_ns: None,
         leader_changes: 0,
+        outage_ms: 0,
     };
     let mut leads = cluster.leader().map(|leader| leader.node);
     let mut away: Option<(usize, Instant)> = None;
     loop {
         let elapsed = direction.began.elapsed();
+        let outage = outage_ms(observed, direction.killed_ns);
+        direction.outage_ms = outage.unwrap_or(0);
         if elapsed >= total || stop.load(Ordering::Relaxed) {
             return Ok(direction);
         }
@@ -287,7 +291,7 @@ fn direct(
             (None, Some((gone, _))) => format!("node {} was killed; nobody leads", gone + 1),
             (None, None) => "nobody leads".to_owned(),
         };
-        let outage = outage_ms(observed, direction.killed_ns).map_or_else(String::new, |ms| {
+        let outage = outage.map_or_else(String::new, |ms| {
             format!("; longest pause without grants {ms} ms")
         });
         let progress = format!(
@@ -346,7 +350,7 @@ fn verdict(flags: &DemoFlags, observed: &[Observed], direction: &Direction) -> b
         .iter()
         .map(|row| row.judgement.worst_ratio)
         .fold(0.0, f64::max);
-    let outage = outage_ms(observed, direction.killed_ns).unwrap_or(0);
+    let outage = direction.outage_ms;
     if flags.json {
         let keys: Vec<_> = rows
             .iter()
