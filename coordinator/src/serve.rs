@@ -379,7 +379,7 @@ pub async fn run(config: Config) -> Result<(), ServeError> {
         "serving"
     );
     if text {
-        greet(node_id, &data_dir, &running).await;
+        greet(node_id, &data_dir, &running);
     }
     let mut fatal = running.node().replica().fatal();
     let message = tokio::select! {
@@ -406,7 +406,7 @@ pub async fn run(config: Config) -> Result<(), ServeError> {
 }
 
 /// What to do next, for somebody who has just started their first node.
-async fn greet(node_id: u64, data_dir: &Path, running: &Running) {
+fn greet(node_id: u64, data_dir: &Path, running: &Running) {
     let url = format!("http://{}", running.admin_addr());
     let lines = format!(
         "Leasehold {version}, node {node_id}, at {url} (data in {data}, Ctrl-C stops it)\n  \
@@ -416,7 +416,7 @@ async fn greet(node_id: u64, data_dir: &Path, running: &Running) {
         version = env!("CARGO_PKG_VERSION"),
         data = data_dir.display(),
     );
-    let members = running.node().status().await.members;
+    let members = running.node().replica().local_status().members;
     let waiting = members
         .iter()
         .all(|status| status.member.node_id != node_id);

@@ -1,11 +1,14 @@
 //! `/healthz` and `/readyz`: answered by each node for itself, never forwarded.
 
+use std::time::Duration;
+
 use axum::{
     Json,
     extract::State,
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
+use tokio::time::{sleep, timeout};
 
 use super::{
     Admin,
@@ -41,19 +44,29 @@ pub(super) fn alive_while_starting() -> Response {
     .into_response()
 }
 
-/// Requests may be sent here: a leader is known, and this node has applied what
-/// it knows to be committed.
+/// What is committed now has this long to be applied: under load something always
+/// is on its way.
+const CATCH_UP_WITHIN: Duration = Duration::from_millis(500);
+
+/// Requests may be sent here: a leader is known, and this node has applied what it
+/// knew to be committed when it was asked.
 pub(super) async fn ready(State(admin): State<Admin>) -> Result<Response, Problem> {
-    let status = admin.node.status().await;
-    let Some(leader) = status.leader else {
+    let replica = admin.node.replica();
+    let status = replica.local_status();
+    let Some(leader) = status.leader.filter(|_| admin.node.is_serving()) else {
         return Err(Problem::no_leader());
     };
-    if status.applied < status.committed {
+    let catches_up = async {
+        while replica.local_status().applied < status.committed {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    if timeout(CATCH_UP_WITHIN, catches_up).await.is_err() {
         return Err(Problem::new(
             Kind::NotCaughtUp,
             format!(
                 "this node has applied the log up to {}, and {} is committed",
-                status.applied.unwrap_or(0),
+                replica.local_status().applied.unwrap_or(0),
                 status.committed.unwrap_or(0)
             ),
         ));

@@ -203,7 +203,7 @@ fn describe() {
 }
 
 pub(super) async fn scrape(State(admin): State<Admin>) -> Response {
-    let status = admin.node.status().await;
+    let status = admin.node.replica().local_status();
     let totals = admin.node.local(|ledger| ledger.totals());
     let set = |name: &'static str, value: u64| {
         #[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only")]

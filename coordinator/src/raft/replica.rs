@@ -150,7 +150,7 @@ impl Replica {
     /// The cluster as this replica knows it; asks the others for their digests,
     /// briefly.
     pub async fn status(&self) -> ClusterStatus {
-        let mut status = self.snapshot_of_metrics();
+        let mut status = self.local_status();
         let me = self.0.changes.shared.me.node_id;
         let digests = status
             .members
@@ -176,7 +176,9 @@ impl Replica {
         while stopped.changed().await.is_ok() {}
     }
 
-    fn snapshot_of_metrics(&self) -> ClusterStatus {
+    /// The same without any digest: asks nobody, waits for nothing.
+    #[must_use]
+    pub fn local_status(&self) -> ClusterStatus {
         let metrics = self.0.changes.core.metrics();
         let metrics = metrics.borrow_watched();
         let last = metrics.last_log_index;
