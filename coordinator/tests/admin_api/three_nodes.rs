@@ -17,15 +17,9 @@ const WAIT: Duration = Duration::from_secs(60);
 /// Nodes with the HTTP API on a separate address, so that a forwarded request
 /// proves that it finds that one.
 async fn cluster(folder: &TempDir) -> Vec<Running> {
-    // Peers' addresses must be known beforehand: free ports, taken and given back.
-    let taken: Vec<TcpListener> = (0..3)
-        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+    let peers: Vec<String> = (0..3)
+        .map(|_| format!("127.0.0.1:{}", free_port()))
         .collect();
-    let peers: Vec<String> = taken
-        .iter()
-        .map(|l| l.local_addr().unwrap().to_string())
-        .collect();
-    drop(taken);
     let members: String = peers
         .iter()
         .zip(1..)
@@ -42,8 +36,20 @@ async fn cluster(folder: &TempDir) -> Vec<Running> {
         let flags = ServeFlags { config: Some(file), ..ServeFlags::default() };
         serve::start(Config::load(&flags).unwrap())
     });
-    let nodes = futures::future::join_all(starting).await;
-    nodes.into_iter().map(Result::unwrap).collect()
+    // Fails with the first that fails: the others would wait for it for ever.
+    futures::future::try_join_all(starting).await.unwrap()
+}
+
+/// Peers' addresses must be known beforehand. A port that the system hands out by
+/// itself could be given to another test's connection in the meantime; those below
+/// 32,768 are not.
+fn free_port() -> u16 {
+    loop {
+        let port = rand::random_range(15_000..32_000);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// The index of the leader, once every node knows it.
