@@ -372,8 +372,13 @@ impl World {
                 self.within(50, Event::Wake(place));
             }
             Event::Freeze(place) => {
-                let ms = [TTL_MS / 2, TTL_MS, 3 * TTL_MS][self.rng.random_range(0..3)];
-                self.frozen_until[place] = self.now_ns + self.rng.random_range(1..=ms * MS);
+                // Often it wakes when its session is about to be over.
+                let ms = match self.rng.random_range(0..4) {
+                    0 | 1 => TTL_MS * 7 / 10..TTL_MS * 13 / 10,
+                    2 => 1..TTL_MS / 2,
+                    _ => 1..3 * TTL_MS,
+                };
+                self.frozen_until[place] = self.now_ns + self.rng.random_range(ms) * MS;
                 // The first thing it does again is to spend.
                 self.at(self.frozen_until[place], Event::Spend(place, false));
                 self.within(20_000, Event::Freeze(place));
