@@ -278,10 +278,11 @@ impl Coordinator {
         let mut asks = Vec::new();
         for ((session, key), want) in &self.asks {
             if rng.random_range(0..3) > 0 {
-                // Too little, too much, or what was asked for.
-                let units = match rng.random_range(0..4) {
+                // Too little, what was asked for, or so much that some is left when
+                // its holder freezes.
+                let units = match rng.random_range(0..5) {
                     0 => 1,
-                    1 => want.saturating_mul(2),
+                    1 | 2 => want.saturating_mul(3).saturating_add(8),
                     _ => *want,
                 };
                 asks.push((*session, key.clone()));

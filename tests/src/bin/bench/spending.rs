@@ -16,9 +16,12 @@ use serde_json::json;
 use super::{Figure, Outcome, float};
 
 /// Rounds of each measurement; the median counts, and they take turns.
-const ROUNDS: usize = 9;
-const CALLS: u64 = 2_000_000;
+const ROUNDS: u32 = 101;
+/// Few enough that a lease sized by the demand covers a round.
+const CALLS: u64 = 100_000;
 const KEYS: usize = 1_000;
+/// Demand makes leases grow; until then the rounds do not count.
+const WARM_UP: Duration = Duration::from_secs(6);
 
 pub(super) fn measure(binary: &Path) -> Outcome<Vec<Figure>> {
     let mut cluster = LocalCluster::start(binary, 1, "")?;
@@ -49,27 +52,26 @@ pub(super) fn measure(binary: &Path) -> Outcome<Vec<Figure>> {
     let names: Vec<String> = (0..KEYS)
         .map(|i| format!("bench/tenant-{i:04}/read"))
         .collect();
-    // Leases large enough for every round: demand grows them.
-    let warm = Instant::now();
-    while warm.elapsed() < Duration::from_secs(8) {
-        for _ in 0..100_000 {
-            black_box(hot.try_spend(1).is_allowed());
-        }
-        for name in &names {
-            for _ in 0..100 {
-                black_box(client.try_spend(name, 1).is_allowed());
-            }
-        }
-    }
-
     let direct = RateLimiter::direct(Quota::per_second(NonZeroU32::MAX));
     let keyed = RateLimiter::keyed(Quota::per_second(NonZeroU32::MAX));
     let (mut ours, mut governors) = (Rounds::default(), Rounds::default());
     let (mut ours_keyed, mut governors_keyed) = (Rounds::default(), Rounds::default());
     let mut admitted = 0_u64;
-    let mut asked = 0_u64;
-    for _ in 0..ROUNDS {
-        asked += 2 * CALLS;
+    let began = Instant::now();
+    let mut counted = 0;
+    while counted < ROUNDS {
+        if began.elapsed() < WARM_UP {
+            (admitted, counted) = (0, 0);
+            for rounds in [
+                &mut ours,
+                &mut governors,
+                &mut ours_keyed,
+                &mut governors_keyed,
+            ] {
+                rounds.0.clear();
+            }
+        }
+        counted += 1;
         ours.time(|| {
             for _ in 0..CALLS {
                 admitted += u64::from(matches!(hot.try_spend(black_box(1)), Verdict::Admitted));
@@ -80,28 +82,20 @@ pub(super) fn measure(binary: &Path) -> Outcome<Vec<Figure>> {
                 let _ = black_box(direct.check());
             }
         });
+        let calls = usize::try_from(CALLS).unwrap_or(usize::MAX);
         ours_keyed.time(|| {
-            for name in names
-                .iter()
-                .cycle()
-                .take(usize::try_from(CALLS).unwrap_or(usize::MAX))
-            {
-                admitted += u64::from(matches!(
-                    client.try_spend(name, black_box(1)),
-                    Verdict::Admitted
-                ));
+            for name in names.iter().cycle().take(calls) {
+                let verdict = client.try_spend(name, black_box(1));
+                admitted += u64::from(matches!(verdict, Verdict::Admitted));
             }
         });
         governors_keyed.time(|| {
-            for name in names
-                .iter()
-                .cycle()
-                .take(usize::try_from(CALLS).unwrap_or(usize::MAX))
-            {
+            for name in names.iter().cycle().take(calls) {
                 let _ = black_box(keyed.check_key(name));
             }
         });
     }
+    let asked = 2 * CALLS * u64::from(ROUNDS);
     runtime.block_on(client.close());
     Ok(vec![
         Figure::new("try_spend by handle, one thread", ours.median(), "ns")
