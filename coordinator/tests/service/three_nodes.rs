@@ -9,16 +9,18 @@ use tempfile::{TempDir, tempdir};
 
 use crate::gateway::{Coordinator, Gateway, Lease, window};
 
-/// Peer addresses must be known before the nodes start: free ports, taken and
-/// given back.
+/// Peer addresses must be known before the nodes start. A port that the system
+/// hands out by itself could be given to another test's connection in the
+/// meantime; those below 32,768 are not.
 fn peer_addrs() -> Vec<SocketAddr> {
-    let taken: Vec<TcpListener> = (0..3)
-        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-        .collect();
-    taken
-        .iter()
-        .map(|listener| listener.local_addr().unwrap())
-        .collect()
+    let mut addrs: Vec<SocketAddr> = Vec::new();
+    while addrs.len() < 3 {
+        let addr = SocketAddr::from(([127, 0, 0, 1], rand::random_range(15_000..32_000)));
+        if !addrs.contains(&addr) && TcpListener::bind(addr).is_ok() {
+            addrs.push(addr);
+        }
+    }
+    addrs
 }
 
 async fn cluster(dirs: &[TempDir]) -> Vec<Coordinator> {

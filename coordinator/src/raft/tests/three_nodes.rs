@@ -40,10 +40,7 @@ impl Cluster {
     /// A folder and an address for a node. Replicas come back under the same
     /// address, so it cannot be port 0; a free one is asked for and given back.
     fn furnish(&mut self, node_id: u64) -> SocketAddr {
-        let addr = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
+        let addr = free_addr();
         self.dirs.insert(node_id, tempfile::tempdir().unwrap());
         self.addrs.insert(node_id, addr);
         addr
@@ -139,6 +136,17 @@ impl Cluster {
             "applied",
         );
         reached.await.unwrap();
+    }
+}
+
+/// A port that the system hands out by itself could be given to another test's
+/// connection before it is used here; those below 32,768 are not.
+fn free_addr() -> SocketAddr {
+    loop {
+        let addr = SocketAddr::from(([127, 0, 0, 1], rand::random_range(15_000..32_000)));
+        if TcpListener::bind(addr).is_ok() {
+            return addr;
+        }
     }
 }
 
@@ -425,10 +433,7 @@ async fn a_member_that_comes_back_elsewhere_is_found() {
     let (leader, _) = cluster.leader().await;
     let moving = leader % 3 + 1;
     cluster.stop(moving).await;
-    let addr = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let addr = free_addr();
     let elsewhere = ReplicaConfig {
         peer_listen: addr,
         peer_advertise: Some(addr.to_string()),
