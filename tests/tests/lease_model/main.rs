@@ -9,6 +9,16 @@
 //! At the end the admission instants are judged by the checkers, which know
 //! nothing of either side.
 //!
+//! Seen to fail within a hundred runs, each with one of these planted in a copy:
+//!
+//! - ledger: a window's unit is held without the drift; a bucket refills at its
+//!   full rate; what an expired session had outstanding is dated by its opening;
+//! - core: a renewal counts from the receipt of its answer; no look at the clock
+//!   after the take; a hold is committed without a look; an ended generation
+//!   takes grants again; a settled session states nothing as spent;
+//! - leader: cluster time begins a little later than the ledger's; elapsed time
+//!   is counted from before it won.
+//!
 //! `LEASEHOLD_SEED=n` repeats one run, `LEASEHOLD_SECONDS=n` tries new seeds for
 //! so long.
 
@@ -30,7 +40,7 @@ use std::time::{Duration, Instant};
 use world::World;
 
 /// Seeds that every run of the tests tries.
-const SEEDS: std::ops::Range<u64> = 0..40;
+const SEEDS: std::ops::Range<u64> = 0..60;
 
 #[test]
 fn no_schedule_over_admits() {

@@ -71,6 +71,8 @@ pub(crate) struct World {
     settling: bool,
     gateways: Vec<Gateway>,
     frozen_until: Vec<u64>,
+    /// How far apart a gateway's bursts are at most.
+    pace_ms: Vec<u64>,
     budgets: Vec<Budget>,
     admissions: BTreeMap<Key, Vec<Admission>>,
     /// How bad this run's network is, in percent.
@@ -163,6 +165,7 @@ impl World {
             settling: false,
             gateways,
             frozen_until: vec![0; GATEWAYS],
+            pace_ms: vec![400; GATEWAYS],
             budgets,
             admissions: BTreeMap::new(),
             loss,
@@ -356,11 +359,11 @@ impl World {
                         self.gateways[place].spend(key, units, self.now_ns, &mut self.rng);
                     }
                 }
-                let pause = if self.rng.random_range(0..30) == 0 {
-                    4_000
-                } else {
-                    60
-                };
+                // Some flood while others sit on what they were granted.
+                if self.rng.random_range(0..20) == 0 {
+                    self.pace_ms[place] = [40, 400, 2_500][self.rng.random_range(0..3)];
+                }
+                let pause = self.pace_ms[place];
                 if again {
                     self.within(pause, Event::Spend(place, true));
                 }
