@@ -138,6 +138,8 @@ impl Books {
     /// each. What is held of them can never be spent, so it counts as unspent.
     pub(crate) fn void(&mut self, left: u64, settled: &mut Vec<(u64, u64)>) {
         self.end_current(left);
+        // Generations are a session's: after a restore they may begin anew.
+        self.floor = 0;
         for lease in self.old.drain(..) {
             let held = lease.held;
             settled.push((lease.generation, lease.spent(0)));
@@ -148,6 +150,12 @@ impl Books {
                 });
             }
         }
+    }
+
+    /// Whether something is still held of a generation of an ended session, so
+    /// that a lease of the same number would be taken for it.
+    pub(crate) fn is_voided(&self, generation: u64) -> bool {
+        self.voided.iter().any(|v| v.generation == generation)
     }
 
     fn find(&mut self, generation: u64) -> Option<&mut Lease> {

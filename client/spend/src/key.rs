@@ -73,6 +73,8 @@ pub(crate) struct KeyCore {
     pub(crate) slot: Arc<Slot>,
     /// The stream knows which key the number stands for.
     pub(crate) is_announced: bool,
+    /// It knows it for sure: a number that is done with may be forgotten.
+    is_named: bool,
     /// When the key is due for its next look, as the core's timers have it.
     pub(crate) timer_ns: Option<u64>,
     demand: Demand,
@@ -114,6 +116,7 @@ impl KeyCore {
             key,
             slot,
             is_announced: false,
+            is_named: false,
             timer_ns: None,
             demand: Demand::new(now_ns),
             slice_factor_milli: 1500,
@@ -212,7 +215,9 @@ impl KeyCore {
         if self.is_closed {
             return;
         }
-        let is_empty = self.left() == 0 && now == self.last_request_ns;
+        // Too little, also when it is not nothing: a request may need more.
+        let is_short = self.left() == 0 || (self.missed_now && self.level() > self.left());
+        let is_empty = is_short && now == self.last_request_ns;
         let is_probe = is_empty && self.missed_now;
         let waits = self.sample.waiting > 0 || is_probe;
         let ask = match self.ask {
@@ -232,7 +237,7 @@ impl KeyCore {
             ask => ask,
         };
         match ask {
-            Ask::None if self.ask != Ask::None => self.settle_ask(Ask::None),
+            Ask::None if self.ask != Ask::None => self.abandon_ask(),
             Ask::Due => {
                 self.is_probe |= is_probe;
                 self.ask = Ask::Due;
@@ -248,6 +253,13 @@ impl KeyCore {
         self.slot.set_asked(false);
     }
 
+    /// The ask is void, and the queue was looked at before this: who joined it
+    /// meanwhile relied on the ask, so it is looked at again.
+    fn abandon_ask(&mut self) {
+        self.settle_ask(Ask::None);
+        self.slot.ring();
+    }
+
     /// Units that requests wait for, as the coordinator is told.
     fn waiting_told(&self) -> u64 {
         self.sample.waiting_units.max(u64::from(self.is_probe))
@@ -258,6 +270,11 @@ impl KeyCore {
         if self.ask == Ask::None {
             return 0;
         }
+        self.level().saturating_sub(self.left())
+    }
+
+    /// The units that should be at hand.
+    fn level(&self) -> u64 {
         let slice = self.demand.slice(self.slice_factor_milli);
         let level = match self.slot.known_limit() {
             // The request may be impossible: only the present limit is asked for.
@@ -265,9 +282,7 @@ impl KeyCore {
             Some(limit) => slice.max(self.sample.waiting_units).min(limit.max(1)),
             None => slice.max(self.sample.waiting_units),
         };
-        level
-            .max(self.sample.waiting_head.min(1))
-            .saturating_sub(self.left())
+        level.max(self.sample.waiting_head.min(1))
     }
 
     fn telling(&self) -> Told {
@@ -335,13 +350,16 @@ impl KeyCore {
         if self.sample.waiting > 0 {
             return;
         }
-        if self.is_long_idle(now) {
-            self.slot.end();
-            self.settle_ask(Ask::None);
+        let is_idle = self.is_long_idle(now);
+        if is_idle && self.slot.end() {
+            self.abandon_ask();
         } else {
-            let excess = current
-                .left
-                .saturating_sub(self.demand.slice(self.slice_factor_milli));
+            let kept = if is_idle {
+                0
+            } else {
+                self.demand.slice(self.slice_factor_milli)
+            };
+            let excess = current.left.saturating_sub(kept);
             if excess == 0 || self.slot.give_back(excess) == 0 {
                 return;
             }
@@ -382,15 +400,20 @@ impl KeyCore {
                     ..of_lease(&level, current)
                 });
             }
-            None if told.want > 0 || before == reports.len() => reports.push(level),
+            // Of no lease, and nothing wanted: the key is done with.
+            None if told.want > 0 || before == reports.len() => reports.push(Report {
+                is_final: told.want == 0,
+                ..level
+            }),
             None => {}
         }
+        let is_done = told.want == 0 && reports[before..].iter().all(|report| report.is_final);
         if let Some(first) = reports.get_mut(before) {
-            first.key = (!self.is_announced).then(|| Arc::clone(&self.key));
+            first.key = (!self.is_named).then(|| Arc::clone(&self.key));
             first.refused = counts.refused.wrapping_sub(self.refused_told);
             first.degraded = counts.degraded.wrapping_sub(self.degraded_told);
         }
-        self.is_announced = true;
+        (self.is_announced, self.is_named) = (true, !is_done);
         (self.refused_told, self.degraded_told) = (counts.refused, counts.degraded);
         self.untold_since_ns = None;
         self.told = Some(told);
@@ -438,7 +461,7 @@ impl KeyCore {
 
     /// A new stream: it knows no numbers and no asks.
     pub(crate) fn start_stream(&mut self) {
-        self.is_announced = false;
+        (self.is_announced, self.is_named) = (false, false);
         self.told = None;
         if matches!(self.ask, Ask::Sent { .. } | Ask::Due) {
             self.settle_ask(Ask::None);
@@ -449,6 +472,8 @@ impl KeyCore {
     pub(crate) fn void(&mut self, settled: &mut Vec<(u64, u64)>) {
         self.slot.void(settled);
         self.ages.clear();
+        (self.generation, self.spent_seen, self.spent_acked) = (0, 0, 0);
+        (self.own_generation, self.own_deadline_ns) = (0, u64::MAX);
         self.untold_since_ns = None;
         self.start_stream();
         self.slot.sample(&mut self.sample);
@@ -538,7 +563,8 @@ impl KeyCore {
                     0
                 };
                 let answered = grant.granted_total.saturating_sub(before) >= waiting.max(1);
-                if units > 0 && answered {
+                // By units that came now, or with a push before this answer.
+                if answered {
                     self.settle_ask(Ask::None);
                 } else {
                     self.slot.set_to_come();

@@ -18,6 +18,7 @@ use loom::{
 
 use crate::{
     Begun, Clock, Code, Granted, Line, Patience, Sample, Slot, Totals, Verdict, Waiter, clock::At,
+    key::KeyCore,
 };
 
 const FOR_EVER: u64 = u64::MAX;
@@ -108,7 +109,7 @@ fn a_close_beside_two_spenders_loses_and_makes_no_unit() {
 #[test]
 fn a_new_generation_beside_two_spenders_loses_and_makes_no_unit() {
     two_spenders(1, |slot| {
-        slot.end();
+        assert!(slot.end());
         assert_eq!(slot.grant(1, 9, FOR_EVER), Granted::Stale);
     });
 }
@@ -498,5 +499,37 @@ fn a_ring_is_never_lost() {
                 "rung for, and not looked at"
             );
         }
+    });
+}
+
+/// The driver gives up an ask that nobody waits for, while a request joins the
+/// queue and relies on it.
+///
+/// Planted bug: `abandon_ask` does not ring.
+#[test]
+fn a_request_that_joins_while_the_ask_is_given_up_is_not_forgotten() {
+    model(|| {
+        let slot = slot();
+        let mut key = KeyCore::new("k".into(), Arc::clone(&slot), 0);
+        let first = slot.spend(1, Patience::OneAnswer, &At(1));
+        assert!(key.look(&At(1)).report, "asks");
+        key.report(1, &At(1), &mut Vec::new());
+        drop(first);
+        slot.line.take_rung(|_| ());
+        let late = At(3_000_000_000);
+        let waiter = {
+            let slot = Arc::clone(&slot);
+            thread::spawn(move || {
+                matches!(
+                    slot.spend(1, Patience::OneAnswer, &late),
+                    Begun::Waits(_waiter)
+                )
+            })
+        };
+        let asks = key.look(&late).report;
+        waiter.join().unwrap();
+        let mut rung = 0;
+        slot.line.take_rung(|_| rung += 1);
+        assert!(asks || rung == 1, "nobody will look at who waits");
     });
 }

@@ -54,6 +54,7 @@ impl Slot {
             .is_some_and(|lease| lease.generation == generation);
         if !is_current {
             if generation <= inner.books.floor
+                || inner.books.is_voided(generation)
                 || inner
                     .books
                     .current
@@ -274,10 +275,16 @@ impl Slot {
     }
 
     /// Ends the present lease: all that is left of it is handed back, and a
-    /// final report of it is due.
-    pub fn end(&self) {
+    /// final report of it is due. False, and nothing is done, while anything is
+    /// held of it: no final report could be made, and the coordinator would go
+    /// on adding to a lease that has ended here.
+    pub fn end(&self) -> bool {
         let mut inner = self.lock();
+        if inner.books.current.as_ref().is_some_and(|l| l.held > 0) {
+            return false;
+        }
         self.end_lease(&mut inner);
+        true
     }
 
     /// Takes over a lease that the coordinator granted in a message that never

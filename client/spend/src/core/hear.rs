@@ -10,6 +10,11 @@ use crate::{
     message::{Incoming, KeyGrant, LeaseState, Next, Opened, SessionId, SettleOut, StreamId},
 };
 
+/// The longest settle, well below what a coordinator reads.
+const SETTLE_BYTES_MAX: usize = 3 << 20;
+/// What a lease takes on the wire besides its key, at most.
+const SETTLED_LEASE_BYTES: usize = 48;
+
 impl ClientCore {
     /// Takes in a message of a stream.
     pub fn on_message(&mut self, stream: StreamId, message: Incoming, clock: &impl Clock) -> Next {
@@ -90,7 +95,12 @@ impl ClientCore {
             }
             // Another process goes on with this session, or may not: its books
             // are no longer ours to settle.
-            "superseded" | "identity_mismatch" => self.lose_session(false),
+            "superseded" => self.lose_session(false),
+            "identity_mismatch" => {
+                // It may be one to settle that is not ours, and never will be.
+                self.settles.clear();
+                self.lose_session(false);
+            }
             _ => {}
         }
         self.go_down(now);
@@ -109,15 +119,19 @@ impl ClientCore {
             return;
         };
         let mut leases = Vec::new();
+        let mut bytes = 0;
         let mut spent = Vec::new();
         for core in self.keys.iter_mut().flatten() {
             core.void(&mut spent);
             let key = &core.key;
-            leases.extend(
-                spent
-                    .drain(..)
-                    .map(|(generation, spent)| (Arc::clone(key), generation, spent)),
-            );
+            for (generation, spent) in spent.drain(..) {
+                // What does not fit stays presumed spent: a message that the
+                // coordinator cannot read would be repeated for ever.
+                bytes += key.len() + SETTLED_LEASE_BYTES;
+                if bytes <= SETTLE_BYTES_MAX {
+                    leases.push((Arc::clone(key), generation, spent));
+                }
+            }
         }
         self.sent.clear();
         self.ready.clear();
@@ -181,6 +195,10 @@ impl ClientCore {
                 0 => u32::MAX,
                 max => max,
             };
+        }
+        if matches!(self.closing, Closing::Sent(_)) {
+            // The session is still there: the close was lost with its stream.
+            self.closing = Closing::Wanted;
         }
         self.phase = Phase::Open;
         self.line.up();

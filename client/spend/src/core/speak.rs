@@ -24,10 +24,11 @@ impl ClientCore {
             self.go_down(now);
             return Some(Outgoing::Leave);
         }
+        // Also while nobody can be asked: what is taken too late is lost.
+        self.park_if_late(now);
         if self.phase != Phase::Open {
             return None;
         }
-        self.park_if_late(now);
         if let Some(settle) = self.settle(now) {
             return Some(Outgoing::Settle(settle));
         }
@@ -41,7 +42,7 @@ impl ClientCore {
                 .session
                 .as_ref()
                 .map_or(SECOND, |session| session.interval_ns);
-            self.full_due_ns = now + interval_ns;
+            self.full_due_ns = now.saturating_add(interval_ns);
         }
         if self.closing == Closing::Wanted {
             return Some(self.close_message(clock));
@@ -57,12 +58,12 @@ impl ClientCore {
         if let Some(moment) = self.silent_at() {
             at(moment);
         }
+        if let Some(session) = self.session.as_ref().filter(|session| !session.is_parked) {
+            at(session.spread_due_ns().unwrap_or(session.deadline_ns));
+        }
         if self.phase == Phase::Open {
             if self.in_flight() < IN_FLIGHT_MAX {
                 at(self.full_due_ns);
-            }
-            if let Some(session) = self.session.as_ref().filter(|session| !session.is_parked) {
-                at(session.spread_due_ns().unwrap_or(session.deadline_ns));
             }
             if let Some(Settle {
                 sent: Some((_, sent)),
@@ -90,10 +91,7 @@ impl ClientCore {
     }
 
     fn look_at(&mut self, index: u32, clock: &impl Clock) {
-        let keys_max = self
-            .session
-            .as_ref()
-            .map_or(u32::MAX, |session| session.keys_max);
+        let keys_max = self.keys_max();
         let Some(Some(core)) = self.keys.get_mut(to_usize(index)) else {
             return;
         };
@@ -106,6 +104,12 @@ impl ClientCore {
         if let Some(again_ns) = again_ns {
             self.set_timer(index, again_ns);
         }
+    }
+
+    /// The most keys that the session may have.
+    fn keys_max(&self) -> u32 {
+        let session = self.session.as_ref();
+        session.map_or(u32::MAX, |session| session.keys_max)
     }
 
     pub(super) fn set_timer(&mut self, index: u32, at_ns: u64) {
@@ -124,6 +128,7 @@ impl ClientCore {
 
     fn look_at_all(&mut self, clock: &impl Clock) {
         let now = clock.now_ns();
+        let keys_max = self.keys_max();
         for at in 0..self.keys.len() {
             let Ok(index) = u32::try_from(at) else { break };
             self.look_at(index, clock);
@@ -131,7 +136,9 @@ impl ClientCore {
                 continue;
             };
             core.hand_back(now);
-            if core.is_untold() {
+            // Of keys beyond its bound the coordinator knows nothing, and would
+            // end a stream that spoke of them.
+            if core.is_untold() && index < keys_max {
                 self.ready.insert(index);
             } else if core.is_forgettable(now) {
                 self.evictable.push(index);
@@ -253,10 +260,13 @@ impl ClientCore {
     fn silent_at(&self) -> Option<u64> {
         match self.phase {
             Phase::Down => None,
-            Phase::Opening { sent_ns, .. } => Some(sent_ns + self.settings.open_wait_ns),
+            Phase::Opening { sent_ns, .. } => {
+                Some(sent_ns.saturating_add(self.settings.open_wait_ns))
+            }
             Phase::Open => {
                 let silence_ns = self.session.as_ref().map_or(SECOND, |s| s.silence_ns);
-                self.unanswered().next().map(|sent| sent.at_ns + silence_ns)
+                let oldest = self.unanswered().next();
+                oldest.map(|sent| sent.at_ns.saturating_add(silence_ns))
             }
         }
     }
