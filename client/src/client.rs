@@ -72,6 +72,10 @@ impl Client {
             let max = self.shared.registry.keys_max();
             return Err(BudgetError::TooManyKeys { max });
         };
+        if self.shared.is_closing.load(Ordering::Acquire) {
+            // The driver may be gone.
+            slot.close();
+        }
         // The driver adopts a new slot at once, so that its first ask is not late.
         self.shared.notify.notify_one();
         Ok(Budget::new(

@@ -155,6 +155,8 @@ impl Driver {
         };
         errand.run().await;
         errand.driver.core.close();
+        // Those that came last are closed as well: nobody will look at them.
+        errand.meet_newcomers();
         progress.send_modify(|progress| progress.is_over = true);
     }
 }

@@ -429,3 +429,73 @@ async fn connect_says_why_there_is_no_session() {
     assert!(matches!(error, BuildError::NoSession { .. }));
     assert!(error.to_string().contains("http://127.0.0.1:1"), "{error}");
 }
+
+#[tokio::test]
+async fn a_handle_that_is_made_after_the_close_is_told_so_at_once() {
+    let (_fake, url) = Fake::start().await;
+    let client = builder(&url).connect().await.unwrap();
+    client.close().await;
+    let budget = client.budget("late").unwrap();
+    let closed = Verdict::Unavailable { code: Code::Closed };
+    assert_eq!(budget.try_spend(1), closed);
+    let waited = budget.spend_within(1, Duration::from_secs(3_600)).await;
+    assert_eq!(waited, closed);
+}
+
+#[tokio::test]
+async fn endpoints_that_accept_and_say_nothing_or_nonsense_are_left() {
+    use tokio::{io::AsyncWriteExt, net::TcpListener};
+    let (fake, url) = Fake::start().await;
+    fake.give("a", 5);
+    let mute = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let mute_url = format!("http://{}", mute.local_addr().unwrap());
+    let babbler = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let babbler_url = format!("http://{}", babbler.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = babbler.accept().await {
+            drop(stream.write_all(b"HTTP/1.1 400 no\r\n\r\n").await);
+        }
+    });
+    let client = Client::builder()
+        .endpoints([mute_url, babbler_url, url])
+        .holder("gw")
+        .connect()
+        .await
+        .unwrap();
+    assert_eq!(client.spend("a", 1).await, Verdict::Admitted);
+}
+
+#[tokio::test]
+async fn coordinators_that_name_each_other_are_asked_with_pauses() {
+    let (one, one_url) = Fake::start().await;
+    let (other, other_url) = Fake::start().await;
+    one.set(|books| books.moved_to = Some(other_url));
+    other.set(|books| books.moved_to = Some(one_url.clone()));
+    let error = builder(&one_url)
+        .connect_timeout(Duration::from_secs(1))
+        .connect()
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("circles"), "{error}");
+    let opens = one.get(|books| books.opens) + other.get(|books| books.opens);
+    assert!((4..200).contains(&opens), "{opens} streams in a second");
+}
+
+#[tokio::test]
+async fn a_flood_of_keys_without_a_budget_keeps_the_stream() {
+    let (fake, url) = Fake::start().await;
+    fake.set(|books| books.refusal = ("no_budget".to_owned(), 0));
+    let client = builder(&url).connect().await.unwrap();
+    let mut refused = 0;
+    for key in 0..150 {
+        let verdict = client.spend(&format!("k{key}"), 1).await;
+        refused += u32::from(matches!(verdict, Verdict::Denied { .. }));
+    }
+    // The session may have 100 keys: the rest is refused here.
+    assert_eq!(refused, 150);
+    for _ in 0..3 {
+        let _ = client.try_spend("k149", 1);
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+    assert_eq!(fake.get(|books| (books.opens, books.key_ids_max)), (1, 99));
+}

@@ -215,8 +215,10 @@ impl KeyCore {
         if self.is_closed {
             return;
         }
-        // Too little, also when it is not nothing: a request may need more.
-        let is_short = self.left() == 0 || (self.missed_now && self.level() > self.left());
+        // Too little, also when it is not nothing: a request may need more, or
+        // more than there was to be had when the limit was last heard of.
+        let is_short = self.left() == 0
+            || (self.missed_now && (self.level() > self.left() || !self.slot.is_rule_fresh(now)));
         let is_empty = is_short && now == self.last_request_ns;
         let is_probe = is_empty && self.missed_now;
         let waits = self.sample.waiting > 0 || is_probe;
@@ -418,7 +420,10 @@ impl KeyCore {
         self.untold_since_ns = None;
         self.told = Some(told);
         self.told_seq = seq;
-        if self.ask == Ask::Due {
+        if self.ask == Ask::Due && told.want == 0 && self.sample.waiting == 0 {
+            // Nothing to wait for: the answer says how the rule is now.
+            self.abandon_ask();
+        } else if self.ask == Ask::Due {
             let Totals {
                 generation,
                 granted,
@@ -524,6 +529,11 @@ impl KeyCore {
             self.set_policy(policy);
         }
         self.slot.confirm_rule(now + BACKOFF_MAX);
+        let head = self.sample.waiting_head;
+        if self.slot.known_limit().is_some_and(|limit| head > limit) {
+            self.slot.refuse_impossible();
+            self.settle_ask(Ask::None);
+        }
         let mut units = 0;
         if grant.generation > self.own_generation {
             (self.own_generation, self.own_deadline_ns) = (grant.generation, own_deadline_ns);

@@ -250,8 +250,11 @@ impl Slot {
     /// trusted for a while only: it may have been raised since, and nobody would
     /// ever say so to a client that does not ask.
     fn is_impossible(&self, units: u64, clock: &impl Clock) -> bool {
-        units > LEFT_MAX
-            || (units > self.limit() && clock.now_ns() < self.rule_until.load(Ordering::Relaxed))
+        units > LEFT_MAX || (units > self.limit() && self.is_rule_fresh(clock.now_ns()))
+    }
+
+    pub(crate) fn is_rule_fresh(&self, now_ns: u64) -> bool {
+        now_ns < self.rule_until.load(Ordering::Relaxed)
     }
 
     /// The refusal that still stands, if one does.

@@ -317,3 +317,28 @@ fn absurd_terms_of_a_session_break_nothing() {
     assert_eq!(client.spend(0, 1), Verdict::Admitted);
     assert!(client.core.next_wake().is_some());
 }
+
+#[test]
+fn a_cost_above_the_limit_is_told_so_also_while_units_are_left() {
+    let mut client = Client::open(&["k"], 10);
+    client.given(5, 100);
+    client.now += 3 * SECOND;
+    let denied = Verdict::Denied {
+        code: Code::CostAboveLimit,
+        retry_after: None,
+    };
+    // The limit was heard of so long ago that it may have been raised.
+    assert_eq!(client.spend(0, 101), Verdict::Empty);
+    let seq = client.syncs().pop().unwrap().seq;
+    client.synced(seq, vec![grant(5, 100)]);
+    assert_eq!(client.spend(0, 101), denied);
+
+    client.now += 3 * SECOND;
+    let begun = client.slots[0].spend(101, Patience::OneAnswer, &At(client.now));
+    let Begun::Waits(waiter) = begun else {
+        panic!("{begun:?}");
+    };
+    let seq = client.syncs().pop().unwrap().seq;
+    client.synced(seq, vec![grant(5, 100)]);
+    assert_eq!(waiter.give_up(&At(client.now)), denied);
+}

@@ -57,6 +57,8 @@ pub(crate) struct Books {
     pub(crate) max_wait_us: u64,
     pub(crate) sync_interval_us: u64,
     pub(crate) ttl_us: u64,
+    /// The greatest number that a key was called by.
+    pub(crate) key_ids_max: u32,
     generation: u64,
 }
 
@@ -292,6 +294,7 @@ impl Books {
         seq: u64,
     ) -> Option<v1::KeyGrant> {
         let is_new = !report.key.is_empty();
+        self.key_ids_max = self.key_ids_max.max(report.key_id);
         if is_new {
             keys.insert(report.key_id, report.key.clone());
         }
