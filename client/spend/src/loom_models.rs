@@ -505,7 +505,7 @@ fn a_ring_is_never_lost() {
 /// The driver gives up an ask that nobody waits for, while a request joins the
 /// queue and relies on it.
 ///
-/// Planted bug: `abandon_ask` does not ring.
+/// Planted bug (still to be seen failing): `abandon_ask` does not ring.
 #[test]
 fn a_request_that_joins_while_the_ask_is_given_up_is_not_forgotten() {
     model(|| {
