@@ -16,8 +16,7 @@
 //! - core: a renewal counts from the receipt of its answer; no look at the clock
 //!   after the take; a hold is committed without a look; an ended generation
 //!   takes grants again; a settled session states nothing as spent;
-//! - leader: cluster time begins a little later than the ledger's; elapsed time
-//!   is counted from before it won.
+//! - leader: elapsed time is counted from before it won.
 //!
 //! `LEASEHOLD_SEED=n` repeats one run, `LEASEHOLD_SECONDS=n` tries new seeds for
 //! so long.
