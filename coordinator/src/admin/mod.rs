@@ -26,6 +26,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use leasehold_ledger::{entry::Command, outcome::CommandOutcome};
+use tokio::sync::Mutex;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::node::Node;
@@ -42,6 +43,8 @@ struct Admin {
     node: Node,
     forwarder: Arc<Forwarder>,
     metrics: Metrics,
+    /// Held from reading the settings until they are written back with an edit.
+    editing: Arc<Mutex<()>>,
 }
 
 impl Admin {
@@ -60,6 +63,7 @@ pub fn router(node: Node, metrics: Metrics) -> Router {
         node,
         forwarder: Arc::new(Forwarder::new()),
         metrics,
+        editing: Arc::default(),
     };
     let (routes, description) = described();
     let resources = routes
@@ -83,6 +87,7 @@ pub fn probes(node: Node, metrics: Metrics) -> Router {
         node,
         forwarder: Arc::new(Forwarder::new()),
         metrics,
+        editing: Arc::default(),
     };
     probe_routes()
         .fallback(no_route)

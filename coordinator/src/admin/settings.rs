@@ -134,6 +134,8 @@ pub(super) async fn put(
     State(admin): State<Admin>,
     Body(edit): Body<SettingsEdit>,
 ) -> Result<Json<SettingsBody>, Problem> {
+    // Two edits of different fields must not undo each other.
+    let _alone = admin.editing.lock().await;
     let present = admin
         .node
         .read(|ledger, _| ledger.settings().clone())

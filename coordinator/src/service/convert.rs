@@ -82,8 +82,9 @@ fn sync_message(
     if seq == 0 {
         return Err(BadMessage(format!("{name}.seq (0) must be at least 1")));
     }
-    // A close reports everything at once, however much that is.
-    if reports.len() > REPORTS_PER_SYNC_MAX && !close {
+    // A close too: a report of a few bytes may stand for a long key, and an entry
+    // states every key in full. Who has more leases says so in syncs before it.
+    if reports.len() > REPORTS_PER_SYNC_MAX {
         return Err(BadMessage(format!(
             "{name}.reports ({}) must be at most {REPORTS_PER_SYNC_MAX}",
             reports.len()

@@ -8,6 +8,7 @@
 )]
 
 mod client;
+mod races;
 mod three_nodes;
 
 use client::{Fixture, ask, serve_in};

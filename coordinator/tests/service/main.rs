@@ -9,6 +9,7 @@
 )]
 
 mod bad_messages;
+mod floods;
 mod gateway;
 mod leases;
 mod real_client;

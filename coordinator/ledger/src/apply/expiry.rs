@@ -15,6 +15,9 @@ use crate::{
 const SESSIONS_PER_ENTRY: usize = 256;
 /// Leases after which an entry begins no further session.
 const LEASES_PER_ENTRY: u64 = 65_536;
+/// Leases of one session that can be settled after its end; units of any more stay
+/// presumed spent. Bounds a tombstone's record in a snapshot.
+const SETTLED_LATER_MAX: usize = 100_000;
 
 /// Expires the sessions whose deadline has come, the oldest deadline first and a
 /// bounded number.
@@ -45,7 +48,7 @@ fn expire(ledger: &mut Ledger, id: SessionId) -> u64 {
             let from = left_behind.len();
             account.presume(id, session.deadline_us, now_us, |presumed| {
                 ended = ended.saturating_add(1);
-                if refunds && presumed.units > 0 {
+                if refunds && presumed.units > 0 && left_behind.len() < SETTLED_LATER_MAX {
                     left_behind.push(TombstoneLease {
                         key: key.clone(),
                         generation: presumed.generation,

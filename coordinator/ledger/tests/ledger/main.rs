@@ -7,6 +7,7 @@
 )]
 
 mod golden;
+mod hostile;
 mod intervals;
 mod log;
 mod model;

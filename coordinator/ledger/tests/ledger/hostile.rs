@@ -1,0 +1,345 @@
+//! Whatever clients, operators and clocks say, well meant or not: the books stay
+//! whole, no replica stops or diverges, and nothing is lent beyond the largest
+//! limit that ever was in force. Knows nothing of what honest clients say.
+
+use leasehold_ledger::{
+    entry::{Command, Entry, Grant, Report, Rule, SessionId, SettledLease, SpentAge, Sync},
+    outcome::CommandOutcome,
+    policy::{Policy, UNITS_MAX, WINDOW_US_MAX, WINDOW_US_MIN},
+    settings::Settings,
+};
+use proptest::prelude::*;
+
+use crate::log::{Log, bucket, key, open, pattern, window};
+
+const KEYS: [&str; 4] = ["a/b", "a/c", "a/b/c", "z"];
+const PATTERNS: [&str; 6] = ["a/b", "a/*", "**", "a/**", "z", "a/b*"];
+const NAMES: [&str; 2] = ["one", "two"];
+
+/// One thing that somebody says. Generations and totals are relative to what is
+/// known, so that many of them hit something.
+#[derive(Clone, Debug)]
+enum Word {
+    Sync {
+        session: u128,
+        seq: u64,
+        renew: bool,
+        close: bool,
+        reports: Vec<Claim>,
+    },
+    Settle {
+        session: u128,
+        claims: Vec<Claim>,
+        stranger: bool,
+    },
+    Open(u128),
+    End(u128),
+    Policy(usize, Policy),
+    DropPolicy(usize),
+    Budget(usize, Result<usize, Policy>),
+    DropBudget(usize),
+    Spend(usize, u64),
+    Settings(Settings),
+    Grant(u128, usize, u64),
+}
+
+/// What is said of a lease: of the n-th newest that the session has of the key.
+#[derive(Clone, Debug)]
+struct Claim {
+    key: usize,
+    nth: usize,
+    last: bool,
+    spent: u64,
+    returned: u64,
+    held: u64,
+    ages: Vec<SpentAge>,
+}
+
+fn amount() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        6 => 0..12_u64,
+        1 => Just(UNITS_MAX),
+        1 => Just(UNITS_MAX + 1),
+        1 => Just(u64::MAX),
+        1 => any::<u64>(),
+    ]
+}
+
+fn session() -> impl Strategy<Value = u128> {
+    1..5_u128
+}
+
+fn claim() -> impl Strategy<Value = Claim> {
+    let age = (amount(), amount()).prop_map(|(units, age_us)| SpentAge { units, age_us });
+    (
+        0..KEYS.len(),
+        0..3_usize,
+        prop::bool::weighted(0.3),
+        amount(),
+        amount(),
+        prop_oneof![4 => Just(0), 1 => amount()],
+        prop::collection::vec(age, 0..4),
+    )
+        .prop_map(|(key, nth, last, spent, returned, held, ages)| Claim {
+            key,
+            nth,
+            last,
+            spent,
+            returned,
+            held,
+            ages,
+        })
+}
+
+fn claims() -> impl Strategy<Value = Vec<Claim>> {
+    prop::collection::vec(claim(), 0..4)
+}
+
+fn a_policy() -> impl Strategy<Value = Policy> {
+    let limit = prop_oneof![6 => 0..20_u64, 2 => Just(UNITS_MAX), 1 => Just(UNITS_MAX + 1)];
+    let span = prop_oneof![
+        4 => Just(WINDOW_US_MIN),
+        2 => Just(1_000_000),
+        1 => Just(WINDOW_US_MAX),
+        1 => Just(0),
+        1 => Just(u64::MAX),
+    ];
+    (any::<bool>(), limit, amount(), span).prop_map(|(is_window, limit, refill, span)| {
+        if is_window {
+            window(limit, span)
+        } else {
+            bucket(limit, refill, span)
+        }
+    })
+}
+
+fn some_settings() -> impl Strategy<Value = Settings> {
+    (
+        prop_oneof![Just(100_000_u64), Just(10_000_000), amount()],
+        prop_oneof![Just(0_u32), Just(1_000), Just(100_000), any::<u32>()],
+        prop::option::of(0..NAMES.len()),
+        1..4_u32,
+        1..4_u64,
+        prop_oneof![Just(0_u64), Just(50_000), Just(3_600_000_000)],
+    )
+        .prop_map(
+            |(ttl, drift, default, keys, accounts, tombstone_ttl_us)| Settings {
+                session_ttl_us: ttl,
+                sync_interval_us: 20_000,
+                max_drift_ppm: drift,
+                default_policy: default.map(|name| NAMES[name].to_owned()),
+                sessions_per_identity_max: 3,
+                keys_per_session_max: keys,
+                accounts_per_pattern_max: accounts,
+                tombstone_ttl_us,
+            },
+        )
+}
+
+fn word() -> impl Strategy<Value = Word> {
+    prop_oneof![
+        8 => (session(), amount(), any::<bool>(), prop::bool::weighted(0.1), claims()).prop_map(
+            |(session, seq, renew, close, reports)| Word::Sync { session, seq, renew, close, reports }
+        ),
+        2 => (session(), claims(), prop::bool::weighted(0.2))
+            .prop_map(|(session, claims, stranger)| Word::Settle { session, claims, stranger }),
+        4 => session().prop_map(Word::Open),
+        1 => session().prop_map(Word::End),
+        2 => (0..NAMES.len(), a_policy()).prop_map(|(name, policy)| Word::Policy(name, policy)),
+        1 => (0..NAMES.len()).prop_map(Word::DropPolicy),
+        3 => (0..PATTERNS.len(), prop_oneof![
+            (0..NAMES.len()).prop_map(Ok),
+            a_policy().prop_map(Err),
+        ]).prop_map(|(pattern, rule)| Word::Budget(pattern, rule)),
+        1 => (0..PATTERNS.len()).prop_map(Word::DropBudget),
+        4 => (0..KEYS.len(), amount()).prop_map(|(key, units)| Word::Spend(key, units)),
+        1 => some_settings().prop_map(Word::Settings),
+        8 => (session(), 0..KEYS.len(), amount())
+            .prop_map(|(session, key, units)| Word::Grant(session, key, units)),
+    ]
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    words: Vec<Word>,
+    /// How far the clock moves before it.
+    advance_us: u64,
+    /// An entry with an older stamp than the last.
+    back_us: u64,
+    restart: bool,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    (
+        prop::collection::vec(word(), 0..6),
+        prop_oneof![4 => 0..200_000_u64, 1 => 0..20_000_000_u64, 1 => Just(2 * WINDOW_US_MAX)],
+        prop_oneof![4 => Just(0), 1 => 0..1_000_000_u64],
+        prop::bool::weighted(0.1),
+    )
+        .prop_map(|(words, advance_us, back_us, restart)| Step {
+            words,
+            advance_us,
+            back_us,
+            restart,
+        })
+}
+
+/// The generation that a claim is about; one that never was, when there is none.
+fn generation(log: &Log, session: u128, claim: &Claim) -> u64 {
+    let leases = log.ledger.leases(SessionId(session));
+    let mut known: Vec<u64> = leases
+        .iter()
+        .filter(|lease| lease.key == key(KEYS[claim.key]))
+        .map(|lease| lease.generation)
+        .collect();
+    known.sort_unstable();
+    known.into_iter().rev().nth(claim.nth).unwrap_or(1)
+}
+
+fn report(log: &Log, session: u128, claim: &Claim) -> Report {
+    Report {
+        key: key(KEYS[claim.key]),
+        generation: generation(log, session, claim),
+        last: claim.last,
+        spent_total: claim.spent,
+        returned_total: claim.returned,
+        held: claim.held,
+        ages: claim.ages.clone(),
+    }
+}
+
+fn say(log: &Log, entry: &mut Entry, word: Word) {
+    let command = match word {
+        Word::Sync {
+            session,
+            seq,
+            renew,
+            close,
+            reports,
+        } => {
+            let reports = reports
+                .iter()
+                .map(|claim| report(log, session, claim))
+                .collect();
+            entry.syncs.push(Sync {
+                session: SessionId(session),
+                seq,
+                renew,
+                close,
+                reports,
+            });
+            return;
+        }
+        Word::Grant(session, at, units) => {
+            entry.grants.push(Grant {
+                session: SessionId(session),
+                key: key(KEYS[at]),
+                units,
+            });
+            return;
+        }
+        Word::Settle {
+            session,
+            claims,
+            stranger,
+        } => Command::Settle {
+            session: SessionId(session),
+            identity: if stranger { "stranger" } else { "" }.to_owned(),
+            leases: claims
+                .iter()
+                .map(|claim| SettledLease {
+                    key: key(KEYS[claim.key]),
+                    generation: generation(log, session, claim),
+                    spent_total: claim.spent,
+                })
+                .collect(),
+        },
+        Word::Open(session) => open(SessionId(session)),
+        Word::End(session) => Command::EndSession {
+            session: SessionId(session),
+        },
+        Word::Policy(name, policy) => Command::PutPolicy {
+            name: NAMES[name].to_owned(),
+            policy,
+        },
+        Word::DropPolicy(name) => Command::DeletePolicy {
+            name: NAMES[name].to_owned(),
+        },
+        Word::Budget(at, rule) => Command::PutBudget {
+            pattern: pattern(PATTERNS[at]),
+            rule: match rule {
+                Ok(name) => Rule::Named(NAMES[name].to_owned()),
+                Err(policy) => Rule::Inline(policy),
+            },
+        },
+        Word::DropBudget(at) => Command::DeleteBudget {
+            pattern: pattern(PATTERNS[at]),
+        },
+        Word::Spend(at, units) => Command::Spend {
+            key: key(KEYS[at]),
+            units,
+        },
+        Word::Settings(settings) => Command::PutSettings(settings),
+    };
+    entry.commands.push(command);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(
+        std::env::var("HOSTILE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(96)
+    ))]
+
+    #[test]
+    fn nothing_that_anybody_says_breaks_the_books(steps in prop::collection::vec(step(), 1..60)) {
+        let mut log = Log::new();
+        let mut largest = 0;
+        for name in NAMES {
+            log.command(Command::PutPolicy { name: name.to_owned(), policy: window(10, 1_000_000) });
+        }
+        log.command(Command::PutBudget {
+            pattern: pattern("**"),
+            rule: Rule::Named("one".to_owned()),
+        });
+        largest = largest.max(10);
+        for step in steps {
+            log.advance(step.advance_us);
+            let mut entry = Entry::default();
+            for word in step.words {
+                if let Word::Policy(_, policy) | Word::Budget(_, Err(policy)) = &word
+                    && policy.validate().is_ok()
+                {
+                    largest = largest.max(policy.kind.limit());
+                }
+                say(&log, &mut entry, word);
+            }
+            entry.now_us = log.now_us().saturating_sub(step.back_us);
+            let settings: Vec<bool> = entry
+                .commands
+                .iter()
+                .map(|command| matches!(command, Command::PutSettings(settings) if settings.validate().is_err()))
+                .collect();
+            let applied = log.stamped(&entry);
+            for (outcome, is_invalid) in applied.commands.iter().zip(settings) {
+                prop_assert!(!is_invalid || matches!(outcome, CommandOutcome::Refused(_)));
+            }
+            for account in log.ledger.accounts("", None, 100) {
+                prop_assert!(
+                    u128::from(account.counted) + u128::from(account.outstanding) <= u128::from(largest),
+                    "{}: {} counted and {} outstanding of {largest}",
+                    account.key, account.counted, account.outstanding,
+                );
+            }
+            if step.restart {
+                log.restart();
+            }
+        }
+        // Everything ends in the end: nothing stays lent for ever.
+        for _ in 0..6 {
+            log.advance(2 * WINDOW_US_MAX);
+            log.tick();
+        }
+        let totals = log.ledger.totals();
+        prop_assert_eq!((totals.outstanding, totals.leases, totals.sessions), (0, 0, 0));
+        log.restart();
+    }
+}
