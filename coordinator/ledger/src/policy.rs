@@ -84,8 +84,8 @@ impl Policy {
         }
         if !SLICE_FACTOR_MILLI.contains(&self.slice_factor_milli) {
             return Err(format!(
-                "slice_factor ({} thousandths) must be 1.0 to 10.0",
-                self.slice_factor_milli
+                "slice_factor ({}) must be 1 to 10",
+                f64::from(self.slice_factor_milli) / 1_000.0
             ));
         }
         if !MAX_WAIT_US.contains(&self.max_wait_us) {
@@ -221,7 +221,7 @@ mod tests {
                     slice_factor_milli: 999,
                     ..good.clone()
                 },
-                "slice_factor (999 thousandths) must be 1.0 to 10.0",
+                "slice_factor (0.999) must be 1 to 10",
             ),
             (
                 Policy {

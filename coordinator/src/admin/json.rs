@@ -37,11 +37,21 @@ pub(crate) fn parse<T: de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem>
             "the body is empty: it must be a JSON object",
         ));
     }
-    // serde would take an array for a struct, field by field.
-    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+    // serde would take an array for a struct, field by field, and name our types
+    // to whoever sends anything else.
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{')
+        && let Ok(value) = serde_json::from_slice::<serde_json::Value>(bytes)
+    {
+        let kind = match value {
+            serde_json::Value::Array(_) => "an array",
+            serde_json::Value::String(_) => "a string",
+            serde_json::Value::Number(_) => "a number",
+            serde_json::Value::Bool(_) => "a boolean",
+            serde_json::Value::Null | serde_json::Value::Object(_) => "null",
+        };
         return Err(Problem::new(
             Kind::InvalidField,
-            "the body is an array: it must be a JSON object",
+            format!("the body is {kind}: it must be a JSON object"),
         ));
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
@@ -248,6 +258,23 @@ mod tests {
     fn unknown_and_duplicate_fields_are_named() {
         assert!(refusal(r#"{"unit":1}"#).contains("Some(\"unit\")"));
         assert!(refusal(r#"{"units":1,"units":2}"#).contains("Some(\"units\")"));
+    }
+
+    #[test]
+    fn a_body_that_is_no_object_is_called_what_it_is() {
+        for (text, kind) in [
+            (" [1]", "an array"),
+            ("\"units\"", "a string"),
+            ("7", "a number"),
+            ("true", "a boolean"),
+            ("null", "null"),
+        ] {
+            let refusal = refusal(text);
+            assert!(
+                refusal.contains(&format!("the body is {kind}: it must be a JSON object")),
+                "{refusal}"
+            );
+        }
     }
 
     #[test]

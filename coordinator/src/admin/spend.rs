@@ -101,7 +101,12 @@ fn answer(key: &Key, units: u64, outcome: SpendOutcome) -> Result<Response, Prob
                 largest(policy)
             )
         }
-        (Code::Limit, _) => format!("{units} of {key} are not free now ({} are)", outcome.free),
+        (Code::Limit, _) => {
+            format!(
+                "{key} has {} units free now, and {units} were asked for",
+                outcome.free
+            )
+        }
         (Code::TooManyAccounts, _) => {
             "the budget has as many accounts as accounts_per_pattern_max allows".to_owned()
         }

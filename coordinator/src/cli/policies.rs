@@ -80,7 +80,7 @@ pub(super) struct RuleFlags {
     #[arg(long, value_name = "TIME", requires = "capacity", value_parser = parse_duration)]
     every: Option<u64>,
     /// A lease holds so many times the recent demand [default: 1.5]
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_name = "FACTOR", value_parser = parse_factor)]
     slice_factor: Option<f64>,
     /// How long a gateway's spend waits for units [default: 250ms]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
@@ -93,6 +93,14 @@ pub(super) struct RuleFlags {
     public_name: Option<String>,
 }
 
+/// JSON has no word for what is not finite: it would arrive as "not said".
+fn parse_factor(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|factor: &f64| factor.is_finite())
+        .ok_or_else(|| format!("{text} must be a number from 1 to 10"))
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FailureModeFlag {
     /// Refuse
@@ -102,7 +110,8 @@ enum FailureModeFlag {
 }
 
 impl RuleFlags {
-    fn body(&self) -> Result<Value, CliError> {
+    /// The rule as JSON; `also` is what else could have been said.
+    fn body(&self, also: &str) -> Result<Value, CliError> {
         let mut body = Map::new();
         let mut set = |name: &str, value: Option<Value>| {
             if let Some(value) = value {
@@ -122,9 +131,9 @@ impl RuleFlags {
                 set("refill_period_ms", self.every.map(Value::from));
             }
             (None, None) => {
-                return Err(CliError::Usage(
-                    "say what the rule is: --limit 100 --window 60s, or --capacity 20 --refill 100 --every 60s".to_owned(),
-                ));
+                return Err(CliError::Usage(format!(
+                    "say what the rule is: {also}--limit 100 --window 60s, or --capacity 20 --refill 100 --every 60s"
+                )));
             }
         }
         set("slice_factor", self.slice_factor.map(Value::from));
@@ -160,7 +169,7 @@ impl PolicyCommand {
                 let value = put(
                     remote,
                     &format!("{POLICIES}{}", encoded(&name)),
-                    &rule.body()?,
+                    &rule.body("")?,
                 )
                 .await?;
                 Ok(Answer {
@@ -233,7 +242,7 @@ impl BudgetCommand {
             } => {
                 let rule = match policy {
                     Some(name) => name.into(),
-                    None => rule.body()?,
+                    None => rule.body("--policy NAME, ")?,
                 };
                 let value = put(
                     remote,
@@ -271,4 +280,17 @@ fn budget_table(budgets: &[Value]) -> String {
         return "no budgets yet: leasehold budget set 'acme/*' --limit 100 --window 60s".to_owned();
     }
     table(&["PATTERN", "POLICY"], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_factor_that_is_no_finite_number_is_refused() {
+        assert_eq!(parse_factor("2.5"), Ok(2.5));
+        for text in ["nan", "inf", "-inf", "1e999", "much"] {
+            assert!(parse_factor(text).is_err(), "{text}");
+        }
+    }
 }

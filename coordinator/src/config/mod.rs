@@ -197,7 +197,12 @@ impl Config {
             })
             .collect();
         let members = raw.initial_members.len();
-        if members > 1 && members.is_multiple_of(2) {
+        // Whoever isn't among them joins a cluster, and does not begin one.
+        let founds = raw
+            .initial_members
+            .iter()
+            .any(|member| member.node_id == raw.node_id);
+        if founds && members > 1 && members.is_multiple_of(2) {
             warnings.push(format!(
                 "{members} members survive no more failures than {} would",
                 members - 1

@@ -282,7 +282,7 @@ pub struct MemberStatus {
 pub struct ClusterStatus {
     /// The answering node.
     pub node_id: u64,
-    /// Who leads.
+    /// Who leads; nobody, once that node has not been heard of for long.
     pub leader: Option<u64>,
     /// The term.
     pub term: u64,

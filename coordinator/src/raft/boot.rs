@@ -161,6 +161,7 @@ async fn boot(
         me: me.clone(),
         blank,
         addresses: Addresses::default(),
+        heard: Mutex::new(None),
         core: OnceLock::new(),
         ledger: Arc::clone(&ledger),
         snapshots: Arc::clone(&snapshots),
@@ -344,7 +345,10 @@ async fn announce(core: Core, shared: Arc<Shared>, links: Links) {
 /// Says when everything that was applied before a restart is applied again.
 async fn recovered(core: Core) {
     match core.wait_for_recovery(None).await {
-        Ok(metrics) => tracing::info!(applied = ?metrics.last_applied, "recovered"),
+        Ok(metrics) => {
+            let applied = metrics.last_applied.as_ref().map(|at| at.index());
+            tracing::info!(applied, "recovered");
+        }
         Err(error) => tracing::debug!(%error, "stopped before it had recovered"),
     }
 }

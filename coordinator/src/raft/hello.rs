@@ -75,8 +75,14 @@ pub(super) async fn find_part(
             match reply {
                 Ok(reply) if reply.node_id != node_id => {
                     return Err(StartError::Config(format!(
-                        "initial_members says that node {node_id} is at {peer_addr}, but node {} answers there",
-                        reply.node_id
+                        "initial_members says that node {node_id} is at {peer_addr}, but node {} answers there{}",
+                        reply.node_id,
+                        // It dialled itself: it took over the address of a node that is gone.
+                        if reply.node_id == me.node_id {
+                            "; leave out members that this node replaces"
+                        } else {
+                            ""
+                        }
                     )));
                 }
                 Ok(reply) => {

@@ -67,7 +67,11 @@ impl Changes {
             if reply.member_of_cluster {
                 return match self.shared.known_disk(node_id) {
                     Some(_) => Err(ChangeError::NodeIdInUse(node_id)),
-                    None => Err(refuse("it belongs to a cluster already".to_owned())),
+                    None => Err(refuse(
+                        "it belongs to a cluster already: start it on an empty data folder, with initial_members that \
+                         name members of this cluster and not itself"
+                            .to_owned(),
+                    )),
                 };
             }
             if !register(&self.core, term, &member).await? {
@@ -190,6 +194,27 @@ impl Changes {
             .as_ref()
             .and_then(|heard| heard.get(&node_id).copied().flatten());
         heard.is_some_and(|heard| heard.elapsed() <= self.election_max)
+    }
+
+    /// Who leads, as far as this node can tell now. A follower that is cut off still
+    /// follows its last leader, and a leader that is cut off still leads: neither
+    /// counts once nothing was heard for two of the longest election timeouts.
+    pub(super) fn present_leader(&self) -> Option<u64> {
+        let metrics = self.core.metrics();
+        let metrics = metrics.borrow_watched();
+        let leader = metrics.current_leader?;
+        let patience = self.election_max.saturating_mul(2);
+        let me = self.shared.me.node_id;
+        let heard = if leader == me {
+            let mut voters = metrics.membership_config.voter_ids();
+            let quorum = metrics.last_quorum_acked.as_ref();
+            voters.all(|voter| voter == me)
+                || quorum.is_some_and(|acked| acked.elapsed() <= patience)
+        } else {
+            let heard = *self.shared.heard.lock();
+            heard.is_some_and(|heard| u128::from(heard.elapsed_us()) <= patience.as_micros())
+        };
+        heard.then_some(leader)
     }
 
     async fn caught_up(&self, node_id: u64) -> Result<(), ChangeError> {

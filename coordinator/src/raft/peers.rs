@@ -24,7 +24,7 @@ use super::{
     types::{Core, Snapshot, SnapshotMeta, Vote},
     wire,
 };
-use crate::store::SnapshotFolder;
+use crate::{clock::Reading, store::SnapshotFolder};
 
 /// What the peer service and the rest of the replica share.
 pub(super) struct Shared {
@@ -34,6 +34,8 @@ pub(super) struct Shared {
     pub(super) blank: bool,
     /// Where members are that moved.
     pub(super) addresses: Addresses,
+    /// When a leader last spoke to this node.
+    pub(super) heard: Mutex<Option<Reading>>,
     /// Set once this node may take part; until then votes and entries are refused.
     pub(super) core: OnceLock<Core>,
     pub(super) ledger: Arc<RwLock<Ledger>>,
@@ -77,6 +79,13 @@ impl Shared {
             );
             return Err(Status::failed_precondition("disk_lost"));
         }
+        Ok(core)
+    }
+
+    /// The same, for a message that only leaders send.
+    fn core_for_leader(&self, message: &RaftMessage) -> Result<&Core, Status> {
+        let core = self.core_for(message)?;
+        *self.heard.lock() = Some(Reading::now());
         Ok(core)
     }
 
@@ -202,7 +211,7 @@ impl PeerRpc for Peers {
 
     async fn append(&self, request: Request<RaftMessage>) -> Answer {
         let message = request.into_inner();
-        let core = self.0.core_for(&message)?;
+        let core = self.0.core_for_leader(&message)?;
         answer(core.append_entries(question(&message)?).await)
     }
 
@@ -216,7 +225,7 @@ impl PeerRpc for Peers {
         let shared = Arc::clone(&self.0);
         let input = request.into_inner().map(move |message| {
             let message = message?;
-            shared.core_for(&message)?;
+            shared.core_for_leader(&message)?;
             question(&message)
         });
         // A broken or misdirected message ends the input, and with it the answers;
@@ -243,7 +252,7 @@ impl PeerRpc for Peers {
             .message()
             .await?
             .ok_or_else(|| Status::invalid_argument("the stream is empty"))?;
-        let core = self.0.core_for(&head)?;
+        let core = self.0.core_for_leader(&head)?;
         let (vote, meta): (Vote, SnapshotMeta) = question(&head)?;
         let mut writer = self
             .0

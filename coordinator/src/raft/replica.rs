@@ -179,6 +179,7 @@ impl Replica {
     /// The same without any digest: asks nobody, waits for nothing.
     #[must_use]
     pub fn local_status(&self) -> ClusterStatus {
+        let leader = self.0.changes.present_leader();
         let metrics = self.0.changes.core.metrics();
         let metrics = metrics.borrow_watched();
         let last = metrics.last_log_index;
@@ -213,7 +214,7 @@ impl Replica {
         members.sort_by_key(|member| member.member.node_id);
         ClusterStatus {
             node_id: metrics.id,
-            leader: metrics.current_leader,
+            leader,
             term: metrics.current_term,
             last_log: last,
             committed: metrics.local_committed.as_ref().map(|id| id.index()),

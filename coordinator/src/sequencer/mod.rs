@@ -202,7 +202,9 @@ impl<L: Log> Sequencer<L> {
 
     /// Writes entries until this reign ends; false: nothing goes on.
     async fn lead(&mut self, reign: Reign) -> bool {
-        tracing::info!(term = reign.term, "leading");
+        // Said once a term where the term is won. Here it may come again and again:
+        // while no quorum answers, every request ends a reign that begins anew.
+        tracing::debug!(term = reign.term, "a reign begins");
         self.allotter = Allotter::new();
         self.found(&reign);
         let first_us = reign.now_us();

@@ -20,6 +20,16 @@ pub enum StoreError {
         /// What is wrong with it.
         detail: String,
     },
+    /// It is whole, but another node's: nothing is wrong with it.
+    #[error("{}: this data folder belongs to node {found}, but node_id is {node_id}: set one of the two right", path.display())]
+    OtherNode {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        found: u64,
+        /// Who was to start.
+        node_id: u64,
+    },
     /// Written by a version that this one does not know.
     #[error("{}: format version {found} is unknown to this version, which reads {known}; start the version that wrote it", path.display())]
     UnknownFormat {
@@ -61,6 +71,7 @@ impl StoreError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Damaged { .. } => "damaged_store",
+            Self::OtherNode { .. } => "invalid_config",
             Self::UnknownFormat { .. } => "unknown_format",
             Self::Locked { .. } => "store_locked",
             Self::Io { .. } => "store_io",

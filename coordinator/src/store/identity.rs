@@ -26,7 +26,8 @@ impl Identity {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] when the file isn't what was written, or when it is
-    /// missing beside other files.
+    /// missing beside other files; [`StoreError::OtherNode`] when it is whole, but
+    /// another node's.
     pub fn load_or_create(dir: &Path, node_id: u64) -> Result<Self, StoreError> {
         let path = dir.join(NAME);
         match fs::read_to_string(&path) {
@@ -35,11 +36,11 @@ impl Identity {
                 if identity.node_id == node_id {
                     Ok(identity)
                 } else {
-                    let detail = format!(
-                        "it belongs to node {}, not to node {node_id}",
-                        identity.node_id
-                    );
-                    Err(StoreError::damaged(path, detail))
+                    Err(StoreError::OtherNode {
+                        path,
+                        found: identity.node_id,
+                        node_id,
+                    })
                 }
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -125,4 +126,26 @@ fn parse(text: &str, path: &Path) -> Result<Identity, StoreError> {
         disk_id: u128::from_str_radix(&field("disk_id ")?, 16).map_err(|_| malformed())?,
         took_part: field("took_part ")?.parse().map_err(|_| malformed())?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn another_nodes_folder_is_a_wrong_configuration_not_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Identity::load_or_create(dir.path(), 1).unwrap();
+        let refused = Identity::load_or_create(dir.path(), 2).unwrap_err();
+        assert_eq!(refused.code(), "invalid_config");
+        assert!(
+            refused
+                .to_string()
+                .ends_with("belongs to node 1, but node_id is 2: set one of the two right"),
+            "{refused}"
+        );
+        assert_eq!(Identity::load_or_create(dir.path(), 1).unwrap(), first);
+    }
 }

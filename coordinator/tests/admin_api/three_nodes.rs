@@ -183,3 +183,41 @@ async fn without_a_majority_only_the_diagnosis_is_answered() {
     assert_eq!(to(&last, "GET", "/healthz", "").await.status, 200);
     last.shutdown().await;
 }
+
+/// Returns once a node says that it isn't ready, since nobody leads.
+async fn until_not_ready(node: &Running) {
+    let waiting = async {
+        loop {
+            let ready = to(node, "GET", "/readyz", "").await;
+            if ready.status == 503 {
+                assert_eq!(ready.json()["code"], "no_leader", "{}", ready.body);
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(WAIT, waiting).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_without_a_quorum_and_a_follower_without_a_leader_are_not_ready() {
+    for leader_stays in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut nodes = cluster(&folder).await;
+        let leader = leader_of(&nodes).await;
+        let survivor = nodes.swap_remove(if leader_stays {
+            leader
+        } else {
+            (leader + 1) % 3
+        });
+        // Their replicas just stop: leadership is not handed over.
+        futures::future::join_all(nodes.iter().map(|node| node.node().replica().shutdown())).await;
+        until_not_ready(&survivor).await;
+        let seen = to(&survivor, "GET", "/v1/cluster", "").await.json();
+        assert!(seen["leader"].is_null(), "{seen}");
+        for node in nodes {
+            node.shutdown().await;
+        }
+        survivor.shutdown().await;
+    }
+}

@@ -162,7 +162,7 @@ async fn a_port_in_use_and_a_folder_of_another_node_are_refused() {
         .await
         .err()
         .expect("refused");
-    assert_eq!(refused.code(), "damaged_store", "{refused}");
+    assert_eq!(refused.code(), "invalid_config", "{refused}");
 }
 
 #[tokio::test]
