@@ -286,7 +286,7 @@ fn say(log: &Log, entry: &mut Entry, word: Word) {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(
-        std::env::var("HOSTILE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(96)
+        std::env::var("HOSTILE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(48)
     ))]
 
     #[test]
