@@ -85,13 +85,13 @@ impl Policy {
         if !SLICE_FACTOR_MILLI.contains(&self.slice_factor_milli) {
             return Err(format!(
                 "slice_factor ({}) must be 1 to 10",
-                f64::from(self.slice_factor_milli) / 1_000.0
+                decimal(self.slice_factor_milli.into())
             ));
         }
         if !MAX_WAIT_US.contains(&self.max_wait_us) {
             return Err(format!(
                 "max_wait_ms ({}) must be 1 to 60000",
-                millis(self.max_wait_us)
+                decimal(self.max_wait_us)
             ));
         }
         let name = self.public_name.as_bytes();
@@ -131,19 +131,21 @@ fn check_duration(field: &str, duration_us: u64) -> Result<(), String> {
     }
     Err(format!(
         "{field} ({}) must be {} to {} (31 days)",
-        millis(duration_us),
-        millis(WINDOW_US_MIN),
-        millis(WINDOW_US_MAX)
+        decimal(duration_us),
+        decimal(WINDOW_US_MIN),
+        decimal(WINDOW_US_MAX)
     ))
 }
 
-/// Microseconds as the milliseconds that users set, with a fraction if need be.
-pub(crate) fn millis(us: u64) -> String {
-    let (whole, part) = (us.div_euclid(1_000), us.rem_euclid(1_000));
+/// Thousandths in the unit that users set, with a fraction if need be.
+pub(crate) fn decimal(thousandths: u64) -> String {
+    let (whole, part) = (thousandths.div_euclid(1_000), thousandths.rem_euclid(1_000));
     if part == 0 {
         whole.to_string()
     } else {
         format!("{whole}.{part:03}")
+            .trim_end_matches('0')
+            .to_owned()
     }
 }
 

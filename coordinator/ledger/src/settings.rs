@@ -1,6 +1,6 @@
 //! Cluster settings: replicated, the same on every node.
 
-use crate::policy::millis;
+use crate::policy::decimal;
 
 /// Settings of the whole cluster. `Settings::validate` is the only judge of
 /// their ranges.
@@ -60,8 +60,8 @@ impl Settings {
         if self.session_ttl_us < self.sync_interval_us.saturating_mul(SYNCS_PER_TTL_MIN) {
             return Err(format!(
                 "session_ttl_ms ({}) must be at least {SYNCS_PER_TTL_MIN} × sync_interval_ms ({})",
-                millis(self.session_ttl_us),
-                millis(self.sync_interval_us)
+                decimal(self.session_ttl_us),
+                decimal(self.sync_interval_us)
             ));
         }
         check_count("max_drift_ppm", self.max_drift_ppm.into(), 0, 100_000)?;
@@ -93,9 +93,9 @@ fn check_time(field: &str, us: u64, min_us: u64, max_us: u64) -> Result<(), Stri
     }
     Err(format!(
         "{field} ({}) must be {} to {}",
-        millis(us),
-        millis(min_us),
-        millis(max_us)
+        decimal(us),
+        decimal(min_us),
+        decimal(max_us)
     ))
 }
 
