@@ -417,9 +417,14 @@ fn greet(node_id: u64, data_dir: &Path, running: &Running) {
         data = data_dir.display(),
     );
     let members = running.node().replica().local_status().members;
-    let waiting = members
-        .iter()
-        .all(|status| status.member.node_id != node_id);
+    // A node of the first list, or alone, becomes a member by itself in a moment.
+    let founders = &running.node().config().replica.initial_members;
+    let is_founder =
+        founders.is_empty() || founders.iter().any(|founder| founder.node_id == node_id);
+    let waiting = !is_founder
+        && members
+            .iter()
+            .all(|status| status.member.node_id != node_id);
     let lines = if waiting {
         let peer = running.node().replica().me().peer_addr;
         format!(
