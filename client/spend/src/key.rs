@@ -1,5 +1,8 @@
 //! What the driver knows of one key: when to ask, what to want, when to report
 //! and when to hand back. Knows neither the session nor the other keys.
+//!
+//! Past 600 lines because asking, reporting and handing back share one state; it
+//! is split when parking and recall on need give each of them a policy of its own.
 
 use std::sync::Arc;
 

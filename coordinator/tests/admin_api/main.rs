@@ -1,4 +1,5 @@
-//! The HTTP API against a real node in a temporary folder.
+//! The HTTP API against a real node in a temporary folder. Long because it is a
+//! list: one test a resource, read from top to bottom.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

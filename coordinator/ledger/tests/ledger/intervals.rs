@@ -1,7 +1,8 @@
 //! The promise itself: admission instants in real time, judged over every
 //! interval. Holders and leaders have clocks that drift, messages are lost,
 //! repeated, delayed and reordered, leaders change and stand still, sessions
-//! expire, limits are edited. The checker knows nothing of the ledger.
+//! expire, limits are edited. The checker knows nothing of the ledger. One world,
+//! one file: its actors mean nothing apart.
 
 use std::collections::BTreeMap;
 
