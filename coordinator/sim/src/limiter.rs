@@ -1,0 +1,31 @@
+//! A design under test. Knows nothing of traffic.
+
+use crate::request::{Answer, Request};
+
+/// Messages that a design sent so far, both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Messages {
+    /// What one key was the reason for: asks and their answers, pushed grants,
+    /// recalls and what comes back, reports that could not wait for the next
+    /// regular sync. For a design that asks a store: requests and answers.
+    pub keyed: u64,
+    /// Regular syncs and their answers, which carry all keys at once and are sent
+    /// whether there is anything to say or not.
+    pub regular: u64,
+}
+
+/// A design that answers requests, in virtual time.
+pub trait Limiter {
+    /// A request arrives. Its answer is appended to `answers` now or by a later
+    /// call; exactly one per request, each with a time that is not before now.
+    fn request(&mut self, request: &Request, answers: &mut Vec<Answer>);
+
+    /// When something happens inside though nobody asks, if anything will.
+    fn next_us(&self) -> Option<u64>;
+
+    /// Lets what is due at `now_us` happen.
+    fn advance(&mut self, now_us: u64, answers: &mut Vec<Answer>);
+
+    /// Messages sent so far.
+    fn messages(&self) -> Messages;
+}
