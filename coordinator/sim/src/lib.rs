@@ -8,13 +8,15 @@
 //! it is compared with.
 //!
 //! Time is a number in microseconds and randomness comes from a seed, so that the
-//! same seed gives the same run to the last bit. Nothing here knows a clock, a
-//! socket or a thread.
+//! same seed gives the same run to the last bit. No run knows a clock, a socket or a
+//! thread; [`suite`]s make many runs side by side, and [`output`] shows them.
 
 mod drive;
 mod limiter;
+pub mod output;
 mod record;
 mod request;
+pub mod suite;
 pub mod system;
 pub mod traffic;
 
