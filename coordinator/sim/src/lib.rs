@@ -21,7 +21,7 @@ pub mod system;
 pub mod traffic;
 
 pub use drive::{Source, drive};
-pub use limiter::{Limiter, Messages};
+pub use limiter::{Limiter, Messages, Work};
 pub use record::{Outcome, Record, Tally};
 pub use request::{Answer, Request, Verdict};
 

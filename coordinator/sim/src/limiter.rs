@@ -14,6 +14,22 @@ pub struct Messages {
     pub regular: u64,
 }
 
+/// What a design asks of its coordinator, so far: the figures that say how large
+/// one must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Messages to the coordinator that one key was the reason for.
+    pub keyed_up: u64,
+    /// Messages from the coordinator that one key was the reason for.
+    pub keyed_down: u64,
+    /// Regular syncs to the coordinator.
+    pub regular_up: u64,
+    /// Answers to regular syncs.
+    pub regular_down: u64,
+    /// Entries that the coordinator put into its log.
+    pub entries: u64,
+}
+
 /// A design that answers requests, in virtual time.
 pub trait Limiter {
     /// A request arrives. Its answer is appended to `answers` now or by a later
@@ -28,4 +44,9 @@ pub trait Limiter {
 
     /// Messages sent so far.
     fn messages(&self) -> Messages;
+
+    /// What its coordinator has to do, if it has one that keeps a log.
+    fn work(&self) -> Option<Work> {
+        None
+    }
 }
