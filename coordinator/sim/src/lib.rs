@@ -11,6 +11,8 @@
 //! same seed gives the same run to the last bit. No run knows a clock, a socket or a
 //! thread; [`suite`]s make many runs side by side, and [`output`] shows them.
 
+pub mod baseline;
+mod bound;
 mod drive;
 mod limiter;
 pub mod output;
@@ -20,6 +22,7 @@ pub mod suite;
 pub mod system;
 pub mod traffic;
 
+pub use bound::wait_bound_pct;
 pub use drive::{Source, drive};
 pub use limiter::{Limiter, Messages, Work};
 pub use record::{Outcome, Record, Tally};

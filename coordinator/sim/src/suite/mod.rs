@@ -1,6 +1,9 @@
 //! Collections of runs that say something together. Knows no design; each suite
 //! is a file of its own.
 
+mod baselines;
+mod questions;
+
 use std::{
     num::NonZero,
     sync::{
@@ -11,6 +14,9 @@ use std::{
 };
 
 use crate::output::{Chart, Progress, Table};
+
+pub use baselines::baselines;
+pub use questions::questions;
 
 /// What all suites are told.
 #[derive(Clone, Copy)]
