@@ -161,7 +161,10 @@ fn grant(grant: v1::KeyGrant) -> KeyGrant {
         }),
         policy: grant.policy.map(|policy| Policy {
             limit: policy.limit,
-            window_us: policy.window_us,
+            timescale_us: match policy.timescale_us {
+                0 => policy.window_us,
+                timescale_us => timescale_us,
+            },
             max_wait_us: policy.max_wait_us,
             fails_open: policy.failure_mode == v1::FailureMode::Open as i32,
             slice_factor_milli: policy.slice_factor_milli,

@@ -12,7 +12,8 @@ use crate::clock::{MILLISECOND, SECOND};
 
 /// Parts that a horizon is counted in.
 const PARTS: usize = 4;
-/// No time constant follows a window further than this.
+/// No time constant follows a policy's timescale out of these bounds.
+const WINDOW_MIN: u64 = 60 * MILLISECOND;
 const WINDOW_MAX: u64 = 60 * SECOND;
 
 /// Arrivals of one key over its demand horizon H = W/6.
@@ -45,9 +46,9 @@ impl Demand {
         }
     }
 
-    /// Follows the policy's window, bounded.
+    /// Follows the policy's timescale, bounded.
     pub(crate) fn set_window(&mut self, window_ns: u64) {
-        self.window_ns = window_ns.clamp(100 * MILLISECOND, WINDOW_MAX);
+        self.window_ns = window_ns.clamp(WINDOW_MIN, WINDOW_MAX);
     }
 
     /// W, bounded.

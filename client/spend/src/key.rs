@@ -621,7 +621,7 @@ impl KeyCore {
 
     fn set_policy(&mut self, policy: Policy) {
         self.demand
-            .set_window(policy.window_us.saturating_mul(1000));
+            .set_window(policy.timescale_us.saturating_mul(1000));
         self.slice_factor_milli = policy.slice_factor_milli;
         self.slot.set_rule(SlotRule {
             limit: policy.limit,

@@ -215,8 +215,8 @@ pub struct Refusal {
 pub struct Policy {
     /// The limit or capacity.
     pub limit: u64,
-    /// The window, or the time in which an empty bucket fills.
-    pub window_us: u64,
+    /// W, which all time constants follow.
+    pub timescale_us: u64,
     /// How long a request waits for an answer at most.
     pub max_wait_us: u64,
     /// Whether requests are let through when there is nobody to ask.

@@ -117,7 +117,7 @@ fn grant(generation: u64, granted_total: u64) -> KeyGrant {
         granted_total,
         policy: Some(Policy {
             limit: 100,
-            window_us: 60_000_000,
+            timescale_us: 60_000_000,
             max_wait_us: 250_000,
             fails_open: false,
             slice_factor_milli: 1500,

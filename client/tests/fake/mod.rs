@@ -362,6 +362,7 @@ impl Books {
                 kind: "sliding_window".to_owned(),
                 limit: self.limit,
                 window_us: 60_000_000,
+                timescale_us: 60_000_000,
                 max_wait_us: self.max_wait_us,
                 failure_mode: i32::from(self.fails_open),
                 slice_factor_milli: 1500,

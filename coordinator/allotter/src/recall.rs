@@ -3,11 +3,7 @@
 //! anybody hand anything back.
 
 use leasehold_key::Key;
-use leasehold_ledger::{
-    entry::SessionId,
-    outcome::LeaseView,
-    policy::{Kind, Policy},
-};
+use leasehold_ledger::{entry::SessionId, outcome::LeaseView};
 
 use crate::book::Book;
 
@@ -30,26 +26,6 @@ pub struct Recall {
 const HOLDERS_MAX: usize = 4;
 /// At most so many rounds are made for one request.
 pub(crate) const ROUNDS_MAX: u8 = 2;
-/// The longest time constant: a month does not park units for four months.
-const TIMESCALE_US_MAX: u64 = 60_000_000;
-
-/// The budget's own timescale: its window, or the time in which it fills.
-pub(crate) fn timescale_us(policy: &Policy) -> u64 {
-    let scale = match policy.kind {
-        Kind::SlidingWindow { window_us, .. } => window_us,
-        Kind::TokenBucket {
-            capacity,
-            refill,
-            refill_period_us,
-        } => {
-            let fill =
-                u128::from(capacity) * u128::from(refill_period_us) / u128::from(refill.max(1));
-            u64::try_from(fill).unwrap_or(u64::MAX)
-        }
-    };
-    scale.clamp(1, TIMESCALE_US_MAX)
-}
-
 /// What a recall is to bring, and when.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {

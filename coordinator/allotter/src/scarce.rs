@@ -15,7 +15,7 @@ use leasehold_ledger::{
 use crate::{
     allotter::Conclusion,
     book::Book,
-    recall::{self, ROUNDS_MAX, Terms, timescale_us},
+    recall::{self, ROUNDS_MAX, Terms},
 };
 
 /// Somebody waits: look again no sooner than this.
@@ -122,7 +122,7 @@ pub(crate) fn answer_waiting(
         let recalls = if now_us < book.no_recall_until_us {
             Vec::new()
         } else {
-            let timescale = timescale_us(scarce.policy);
+            let timescale = scarce.policy.timescale_us();
             let leases = ledger
                 .account(scarce.key)
                 .map_or_else(Vec::new, |account| account.leases);

@@ -91,14 +91,11 @@ fn prepare(
     keys: usize,
 ) -> Result<(Ledger, Vec<Sync>), Box<dyn std::error::Error>> {
     let policy = Policy {
-        kind: Kind::SlidingWindow {
+        public_name: "orders".to_owned(),
+        ..Policy::new(Kind::SlidingWindow {
             limit: 1 << 50,
             window_us: 1_000_000,
-        },
-        slice_factor_milli: 1_500,
-        max_wait_us: 250_000,
-        failure_mode: Default::default(),
-        public_name: "orders".to_owned(),
+        })
     };
     let ids: Vec<SessionId> = (1..=sessions).map(|id| SessionId(id as u128)).collect();
     let keys: Vec<Key> = (0..keys)

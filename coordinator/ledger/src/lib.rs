@@ -12,13 +12,7 @@
 //!     policy::{Kind, Policy},
 //! };
 //!
-//! let policy = Policy {
-//!     kind: Kind::SlidingWindow { limit: 100, window_us: 60_000_000 },
-//!     slice_factor_milli: 1_500,
-//!     max_wait_us: 250_000,
-//!     failure_mode: Default::default(),
-//!     public_name: "orders".to_owned(),
-//! };
+//! let policy = Policy::new(Kind::SlidingWindow { limit: 100, window_us: 60_000_000 });
 //! let session = SessionId(7);
 //! let key = Key::parse("acme/orders")?;
 //! let mut ledger = Ledger::new();

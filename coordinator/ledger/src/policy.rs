@@ -41,36 +41,92 @@ pub enum FailureMode {
     Open,
 }
 
-/// A named rule. `Policy::validate` is the only judge of its ranges.
+/// A named rule. `Policy::validate` is the only judge of its ranges, and
+/// [`Policy::new`] knows what a user gets who says nothing but the kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// What is counted.
     pub kind: Kind,
-    /// A slice is this × recent demand, in thousandths (1,500 = 1.5 ×); 1,000 to 10,000.
+    /// A slice is this × recent demand, in thousandths; 1,000 to 10,000, by
+    /// default 1,500 (1.5 ×).
     pub slice_factor_milli: u32,
-    /// How long a waiting ask may wait, in microseconds; 1 ms to 60 s.
+    /// How long a waiting ask may wait, in microseconds; 1 ms to 60 s, by default
+    /// 250 ms.
     pub max_wait_us: u64,
-    /// What clients do without a coordinator.
+    /// Free units that are kept back for requests that wait, rather than given to
+    /// holders that ask ahead of need; below the limit, by default 0.
+    pub reserve: u64,
+    /// The demand horizon H in microseconds, 10 ms to 10 s; none, the default,
+    /// follows the budget: see [`Policy::timescale_us`].
+    pub horizon_us: Option<u64>,
+    /// What clients do without a coordinator; by default they refuse.
     pub failure_mode: FailureMode,
-    /// The name that end users see; 1 to 64 visible ASCII characters.
+    /// The name that end users see; 1 to 64 visible ASCII characters, by default
+    /// `default`.
     pub public_name: String,
 }
 
 /// Bounds of the fields that clients act on.
 const SLICE_FACTOR_MILLI: std::ops::RangeInclusive<u32> = 1_000..=10_000;
 const MAX_WAIT_US: std::ops::RangeInclusive<u64> = 1_000..=60_000_000;
+const HORIZON_US: std::ops::RangeInclusive<u64> = 10_000..=10_000_000;
 const PUBLIC_NAME_BYTES_MAX: usize = 64;
 
+/// A timescale has so many demand horizons: H = W/6.
+const HORIZONS_PER_TIMESCALE: u64 = 6;
+/// The shortest timescale that a budget has by itself.
+const OWN_TIMESCALE_US_MIN: u64 = WINDOW_US_MIN;
+/// The longest timescale: a month does not park units for four months.
+const TIMESCALE_US_MAX: u64 = 60_000_000;
+
 impl Policy {
+    /// A policy with every lease setting at its default.
+    #[must_use]
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            slice_factor_milli: 1_500,
+            max_wait_us: 250_000,
+            reserve: 0,
+            horizon_us: None,
+            failure_mode: FailureMode::Closed,
+            public_name: "default".to_owned(),
+        }
+    }
+
+    /// W, which every time constant of the lease policy is a part or a multiple
+    /// of, in microseconds: 6 × `horizon_us` if that is set, else the budget's own
+    /// (the window, or the time in which an empty bucket fills:
+    /// capacity × `refill_period_us` / refill, rounded up), 100 ms to 60 s.
+    #[must_use]
+    pub fn timescale_us(&self) -> u64 {
+        match self.horizon_us {
+            Some(horizon_us) => horizon_us
+                .clamp(*HORIZON_US.start(), *HORIZON_US.end())
+                .saturating_mul(HORIZONS_PER_TIMESCALE),
+            None => self
+                .kind
+                .own_timescale_us()
+                .clamp(OWN_TIMESCALE_US_MIN, TIMESCALE_US_MAX),
+        }
+    }
+
+    /// H = W/6, the time over which demand is measured, in microseconds.
+    #[must_use]
+    pub fn demand_horizon_us(&self) -> u64 {
+        self.timescale_us().div_euclid(HORIZONS_PER_TIMESCALE)
+    }
+
     /// Judges every range. Times are stated in milliseconds, as users set them.
     ///
     /// # Errors
     /// A text that names the field, its value and the allowed range.
     pub fn validate(&self) -> Result<(), String> {
-        match self.kind {
+        let limit_field = match self.kind {
             Kind::SlidingWindow { limit, window_us } => {
                 check_units("limit", limit, 0)?;
                 check_duration("window_ms", window_us)?;
+                "limit"
             }
             Kind::TokenBucket {
                 capacity,
@@ -80,8 +136,9 @@ impl Policy {
                 check_units("capacity", capacity, 0)?;
                 check_units("refill", refill, 1)?;
                 check_duration("refill_period_ms", refill_period_us)?;
+                "capacity"
             }
-        }
+        };
         if !SLICE_FACTOR_MILLI.contains(&self.slice_factor_milli) {
             return Err(format!(
                 "slice_factor ({}) must be 1 to 10",
@@ -92,6 +149,21 @@ impl Policy {
             return Err(format!(
                 "max_wait_ms ({}) must be 1 to 60000",
                 decimal(self.max_wait_us)
+            ));
+        }
+        let limit = self.kind.limit();
+        if self.reserve != 0 && self.reserve >= limit {
+            return Err(format!(
+                "reserve ({}) must be 0 or less than {limit_field} ({limit})",
+                self.reserve
+            ));
+        }
+        if let Some(horizon_us) = self.horizon_us
+            && !HORIZON_US.contains(&horizon_us)
+        {
+            return Err(format!(
+                "demand_horizon_ms ({}) must be 10 to 10000",
+                decimal(horizon_us)
             ));
         }
         let name = self.public_name.as_bytes();
@@ -114,6 +186,24 @@ impl Kind {
         match self {
             Self::SlidingWindow { limit, .. } => *limit,
             Self::TokenBucket { capacity, .. } => *capacity,
+        }
+    }
+
+    /// The window, or the time in which an empty bucket fills, rounded up.
+    #[must_use]
+    pub fn own_timescale_us(&self) -> u64 {
+        match *self {
+            Self::SlidingWindow { window_us, .. } => window_us,
+            Self::TokenBucket {
+                capacity,
+                refill,
+                refill_period_us,
+            } => {
+                let fill_us = u128::from(capacity)
+                    .saturating_mul(u128::from(refill_period_us))
+                    .div_ceil(u128::from(refill.max(1)));
+                u64::try_from(fill_us).unwrap_or(u64::MAX)
+            }
         }
     }
 }
@@ -156,13 +246,7 @@ mod tests {
     use super::*;
 
     fn policy(kind: Kind) -> Policy {
-        Policy {
-            kind,
-            slice_factor_milli: 1_500,
-            max_wait_us: 250_000,
-            failure_mode: FailureMode::Closed,
-            public_name: "orders".to_owned(),
-        }
+        Policy::new(kind)
     }
 
     #[test]
@@ -234,6 +318,34 @@ mod tests {
             ),
             (
                 Policy {
+                    reserve: 1,
+                    ..good.clone()
+                },
+                "reserve (1) must be 0 or less than limit (1)",
+            ),
+            (
+                Policy {
+                    reserve: UNITS_MAX,
+                    ..bucket(20, 1, 1_000_000)
+                },
+                "reserve (9007199254740991) must be 0 or less than capacity (20)",
+            ),
+            (
+                Policy {
+                    horizon_us: Some(9_999),
+                    ..good.clone()
+                },
+                "demand_horizon_ms (9.999) must be 10 to 10000",
+            ),
+            (
+                Policy {
+                    horizon_us: Some(10_000_001),
+                    ..good.clone()
+                },
+                "demand_horizon_ms (10000.001) must be 10 to 10000",
+            ),
+            (
+                Policy {
                     public_name: "a b".to_owned(),
                     ..good
                 },
@@ -241,6 +353,67 @@ mod tests {
             ),
         ] {
             assert_eq!(policy.validate().unwrap_err(), text);
+        }
+    }
+
+    #[test]
+    fn a_reserve_leaves_at_least_one_unit_and_nothing_of_nothing() {
+        let with = |limit, reserve| Policy {
+            reserve,
+            ..policy(Kind::SlidingWindow {
+                limit,
+                window_us: 1_000_000,
+            })
+        };
+        for (limit, reserve) in [(0, 0), (1, 0), (2, 1), (UNITS_MAX, UNITS_MAX - 1)] {
+            with(limit, reserve).validate().unwrap();
+        }
+        with(0, 1).validate().unwrap_err();
+    }
+
+    #[test]
+    fn the_timescale_follows_the_budget_within_100_ms_and_60_s() {
+        for (window_us, timescale_us) in [
+            (WINDOW_US_MIN, 100_000),
+            (3_000_000, 3_000_000),
+            (60_000_000, 60_000_000),
+            (WINDOW_US_MAX, 60_000_000),
+        ] {
+            let window = policy(Kind::SlidingWindow {
+                limit: 1,
+                window_us,
+            });
+            assert_eq!(window.timescale_us(), timescale_us);
+            assert_eq!(window.demand_horizon_us(), timescale_us / 6);
+        }
+        for (capacity, refill, timescale_us) in [
+            (0, 1, 100_000),
+            (20, 100, 12_000_000),
+            (20, 99, 12_121_213),
+            (UNITS_MAX, 1, 60_000_000),
+        ] {
+            let bucket = policy(Kind::TokenBucket {
+                capacity,
+                refill,
+                refill_period_us: 60_000_000,
+            });
+            assert_eq!(bucket.timescale_us(), timescale_us);
+        }
+    }
+
+    #[test]
+    fn a_horizon_of_its_own_takes_the_place_of_the_budgets() {
+        for horizon_us in [10_000, 250_000, 10_000_000] {
+            let policy = Policy {
+                horizon_us: Some(horizon_us),
+                ..policy(Kind::SlidingWindow {
+                    limit: 1,
+                    window_us: WINDOW_US_MAX,
+                })
+            };
+            policy.validate().unwrap();
+            assert_eq!(policy.demand_horizon_us(), horizon_us);
+            assert_eq!(policy.timescale_us(), 6 * horizon_us);
         }
     }
 }

@@ -18,20 +18,19 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
     account::Account,
-    entry::SessionId,
+    entry::{Rule, SessionId},
     ledger::Ledger,
-    rules::Rules,
+    policy::Policy,
+    rules::{Rules, Source as RuleSource},
     sessions::{Session, Tombstone},
     shards::Shards,
-    wire::{self, FormatError, Header, Record, RecordKind},
+    wire::{self, FormatError, Header, Record, RecordKind, VERSION},
 };
 
 /// The longest chunk: stores keep values below this.
 pub const CHUNK_BYTES_MAX: usize = 64 * 1024;
 
 const MAGIC: &[u8; 8] = b"LEASEHLD";
-/// The version that is written, and the only one so far.
-const VERSION: u32 = 1;
 /// No record is longer: an account with a million leases stays below.
 const RECORD_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
@@ -46,7 +45,7 @@ pub enum SnapshotError {
     #[error("the bytes are not a ledger's snapshot")]
     NotALedger,
     /// Written by a version that this one does not know.
-    #[error("snapshot format version {found} is unknown: this version reads {VERSION}")]
+    #[error("snapshot format version {found} is unknown: this version reads up to {VERSION}")]
     UnknownVersion {
         /// What the bytes say.
         found: u32,
@@ -110,7 +109,7 @@ impl Ledger {
         let mut version = [0; 4];
         source.fill(&mut version)?;
         let version = u32::from_le_bytes(version);
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(SnapshotError::UnknownVersion { found: version });
         }
 
@@ -204,6 +203,29 @@ impl FrozenLedger {
         self.digest
     }
 
+    /// The lowest version that says all of it.
+    fn version(&self) -> u32 {
+        self.stored_policies()
+            .map(wire::version_of)
+            .max()
+            .unwrap_or(1)
+    }
+
+    /// Every policy that some record holds.
+    fn stored_policies(&self) -> impl Iterator<Item = &Policy> {
+        let named = self.rules.policies().values().map(|named| &*named.policy);
+        let budgets = self.rules.budgets().iter();
+        let inline = budgets.filter_map(|(_, budget)| match &budget.rule {
+            Rule::Inline(policy) => Some(policy),
+            Rule::Named(_) => None,
+        });
+        let accounts = self.accounts.iter();
+        let kept = accounts
+            .filter(|(_, account)| account.binding.source == RuleSource::Gone)
+            .map(|(_, account)| &*account.binding.policy);
+        named.chain(inline).chain(kept)
+    }
+
     /// Its canonical bytes, in chunks of at most [`CHUNK_BYTES_MAX`].
     pub fn chunks(&self) -> Chunks<'_> {
         let rules = &self.rules;
@@ -241,7 +263,7 @@ impl FrozenLedger {
                     .map(|(key, account)| wire::account_record(key, account)),
             );
         let mut start = MAGIC.to_vec();
-        start.extend_from_slice(&VERSION.to_le_bytes());
+        start.extend_from_slice(&self.version().to_le_bytes());
         let mut hash = Xxh3::new();
         hash.update(&start);
         Chunks {

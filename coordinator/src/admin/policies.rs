@@ -44,12 +44,24 @@ pub(super) struct PolicyBody {
     /// 100 ms to 31 days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     refill_period_ms: Option<Whole>,
-    /// A lease holds so many times the recent demand; 1.5 unless said otherwise.
+    /// A lease holds so many times the recent demand of its gateway; 1.5 unless
+    /// said otherwise. More: fewer messages, and more units that lie idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     slice_factor: Option<Milli>,
     /// How long `spend` waits for units; 250 unless said otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_wait_ms: Option<Whole>,
+    /// Free units kept back for requests that wait, rather than given to gateways
+    /// that ask ahead of need; less than the limit or capacity, 0 unless said
+    /// otherwise. A reserve of 1 costs 2 to 6 points of waiting at 32 gateways and
+    /// saves messages and mean latency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reserve: Option<Whole>,
+    /// The time over which a gateway measures its demand, 10 to 10,000; unless said
+    /// otherwise a sixth of the window or of the time in which an empty bucket
+    /// fills, 10 seconds at most. All times of the lease policy follow it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    demand_horizon_ms: Option<Whole>,
     /// What gateways do while no coordinator answers; `closed` unless said otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failure_mode: Option<FailureModeName>,
@@ -85,6 +97,8 @@ impl From<&Policy> for PolicyBody {
             refill_period_ms: None,
             slice_factor: Some(Milli(policy.slice_factor_milli)),
             max_wait_ms: Some(Whole(millis_up(policy.max_wait_us))),
+            reserve: Some(Whole(policy.reserve)),
+            demand_horizon_ms: policy.horizon_us.map(millis_up).map(Whole),
             failure_mode: Some(match policy.failure_mode {
                 FailureMode::Closed => FailureModeName::Closed,
                 FailureMode::Open => FailureModeName::Open,
@@ -115,17 +129,28 @@ impl TryFrom<PolicyBody> for Policy {
     type Error = Problem;
 
     fn try_from(body: PolicyBody) -> Result<Self, Problem> {
-        let kind = body.kind()?;
-        let policy = Self {
-            kind,
-            slice_factor_milli: body.slice_factor.map_or(1_500, |factor| factor.0),
-            max_wait_us: micros("max_wait_ms", body.max_wait_ms.unwrap_or(Whole(250)))?,
-            failure_mode: match body.failure_mode {
-                Some(FailureModeName::Open) => FailureMode::Open,
-                Some(FailureModeName::Closed) | None => FailureMode::Closed,
-            },
-            public_name: body.public_name.unwrap_or_else(|| "default".to_owned()),
-        };
+        let mut policy = Self::new(body.kind()?);
+        if let Some(Milli(factor)) = body.slice_factor {
+            policy.slice_factor_milli = factor;
+        }
+        if let Some(max_wait) = body.max_wait_ms {
+            policy.max_wait_us = micros("max_wait_ms", max_wait)?;
+        }
+        if let Some(Whole(reserve)) = body.reserve {
+            policy.reserve = reserve;
+        }
+        if let Some(horizon) = body.demand_horizon_ms {
+            policy.horizon_us = Some(micros("demand_horizon_ms", horizon)?);
+        }
+        if let Some(mode) = body.failure_mode {
+            policy.failure_mode = match mode {
+                FailureModeName::Open => FailureMode::Open,
+                FailureModeName::Closed => FailureMode::Closed,
+            };
+        }
+        if let Some(name) = body.public_name {
+            policy.public_name = name;
+        }
         policy.validate().map_err(Problem::from_validation)?;
         Ok(policy)
     }

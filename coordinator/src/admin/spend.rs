@@ -183,7 +183,7 @@ mod tests {
         reason = "tests"
     )]
 
-    use leasehold_ledger::{outcome::Refusal, policy::FailureMode};
+    use leasehold_ledger::outcome::Refusal;
 
     use super::*;
 
@@ -195,11 +195,8 @@ mod tests {
         refusal: Option<Refusal>,
     ) -> String {
         let policy = Policy {
-            kind,
-            slice_factor_milli: 1_500,
-            max_wait_us: 250_000,
-            failure_mode: FailureMode::Closed,
             public_name: name.to_owned(),
+            ..Policy::new(kind)
         };
         let outcome = SpendOutcome {
             refusal,

@@ -10,7 +10,7 @@ use leasehold_ledger::{
     Ledger,
     entry::{Command, Entry, Rule, SessionId},
     outcome::{Applied, CommandOutcome},
-    policy::{FailureMode, Kind, Policy},
+    policy::{Kind, Policy},
 };
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
@@ -210,14 +210,11 @@ fn budget(limit: u64) -> Command {
     Command::PutBudget {
         pattern: Pattern::parse("acme/*").unwrap(),
         rule: Rule::Inline(Policy {
-            kind: Kind::SlidingWindow {
+            public_name: "orders".to_owned(),
+            ..Policy::new(Kind::SlidingWindow {
                 limit,
                 window_us: 60_000_000,
-            },
-            slice_factor_milli: 1_500,
-            max_wait_us: 250_000,
-            failure_mode: FailureMode::Closed,
-            public_name: "orders".to_owned(),
+            })
         }),
     }
 }

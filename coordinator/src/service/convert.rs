@@ -308,27 +308,15 @@ fn refusal(refusal: Refusal) -> v1::Refusal {
 }
 
 fn policy_info(policy: &Policy) -> v1::PolicyInfo {
-    let (kind, limit, window_us) = match policy.kind {
-        Kind::SlidingWindow { limit, window_us } => ("sliding_window", limit, window_us),
-        Kind::TokenBucket {
-            capacity,
-            refill,
-            refill_period_us,
-        } => {
-            let fill = u128::from(capacity)
-                .saturating_mul(u128::from(refill_period_us))
-                .div_ceil(u128::from(refill.max(1)));
-            (
-                "token_bucket",
-                capacity,
-                u64::try_from(fill).unwrap_or(u64::MAX),
-            )
-        }
+    let kind = match policy.kind {
+        Kind::SlidingWindow { .. } => "sliding_window",
+        Kind::TokenBucket { .. } => "token_bucket",
     };
     v1::PolicyInfo {
         kind: kind.to_owned(),
-        limit,
-        window_us,
+        limit: policy.kind.limit(),
+        window_us: policy.kind.own_timescale_us(),
+        timescale_us: policy.timescale_us(),
         max_wait_us: policy.max_wait_us,
         failure_mode: match policy.failure_mode {
             FailureMode::Closed => v1::FailureMode::Closed,

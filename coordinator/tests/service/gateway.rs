@@ -10,7 +10,7 @@ use leasehold_key::{Key, Pattern};
 use leasehold_ledger::{
     entry::{Command, Rule},
     outcome::{AccountView, CommandOutcome},
-    policy::{FailureMode, Kind, Policy},
+    policy::{Kind, Policy},
     settings::Settings,
 };
 use leasehold_proto::v1::{
@@ -148,11 +148,8 @@ impl Coordinator {
 
 pub(crate) fn policy(kind: Kind) -> Policy {
     Policy {
-        kind,
-        slice_factor_milli: 1_500,
-        max_wait_us: 250_000,
-        failure_mode: FailureMode::Closed,
         public_name: "orders".to_owned(),
+        ..Policy::new(kind)
     }
 }
 

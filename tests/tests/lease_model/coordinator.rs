@@ -9,7 +9,6 @@ use leasehold_ledger::{
     Ledger,
     entry::{Command, Entry, Grant, Report, SessionId, Sync},
     outcome::{Applied, CommandOutcome, GrantOutcome},
-    policy::Kind,
 };
 use leasehold_spend::message::Policy;
 use rand::{Rng, rngs::StdRng};
@@ -414,22 +413,12 @@ impl Coordinator {
     }
 
     fn grant(&self, session: SessionId, key: Key, outcome: &GrantOutcome) -> DownGrant {
-        let policy = self.ledger().resolve(&key).map(|(_, _, policy)| {
-            let (limit, window_us) = match policy.kind {
-                Kind::SlidingWindow { limit, window_us } => (limit, window_us),
-                Kind::TokenBucket {
-                    capacity,
-                    refill_period_us,
-                    ..
-                } => (capacity, refill_period_us),
-            };
-            Policy {
-                limit,
-                window_us,
-                max_wait_us: policy.max_wait_us,
-                fails_open: false,
-                slice_factor_milli: policy.slice_factor_milli,
-            }
+        let policy = self.ledger().resolve(&key).map(|(_, _, policy)| Policy {
+            limit: policy.kind.limit(),
+            timescale_us: policy.timescale_us(),
+            max_wait_us: policy.max_wait_us,
+            fails_open: false,
+            slice_factor_milli: policy.slice_factor_milli,
         });
         DownGrant {
             key,

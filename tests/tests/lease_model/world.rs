@@ -10,7 +10,7 @@ use leasehold_checkers::{Admission, Judgement, Promise};
 use leasehold_key::{Key, Pattern};
 use leasehold_ledger::{
     entry::{Command, Rule},
-    policy::{FailureMode, Kind, Policy},
+    policy::{Kind, Policy},
     settings::Settings,
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -87,13 +87,7 @@ pub(crate) struct Report {
 }
 
 fn policy(kind: Kind) -> Policy {
-    Policy {
-        kind,
-        slice_factor_milli: 1_500,
-        max_wait_us: 250_000,
-        failure_mode: FailureMode::Closed,
-        public_name: "default".to_owned(),
-    }
+    Policy::new(kind)
 }
 
 fn budgets(rng: &mut StdRng) -> (Vec<Budget>, Vec<Command>) {

@@ -4,7 +4,7 @@
 use leasehold_key::Pattern;
 use leasehold_ledger::{
     entry::{Command, Entry, Report, Rule, SpentAge, Sync},
-    policy::{FailureMode, Kind, Policy},
+    policy::{Kind, Policy},
 };
 use proptest::prelude::*;
 
@@ -32,11 +32,8 @@ fn session(number: u128) -> SessionId {
 
 fn policy(kind: Kind) -> Policy {
     Policy {
-        kind,
-        slice_factor_milli: 1_500,
-        max_wait_us: 250_000,
-        failure_mode: FailureMode::Closed,
         public_name: "orders".to_owned(),
+        ..Policy::new(kind)
     }
 }
 

@@ -4,16 +4,14 @@ use prost::Message;
 use thiserror::Error;
 
 use super::{
-    IdMessage, PolicyMessage, RuleMessage, SettingsMessage, read_id, read_key, read_pattern,
-    read_policy, read_rule, read_settings, write_id, write_policy, write_rule, write_settings,
+    IdMessage, PolicyMessage, RuleMessage, SettingsMessage, VERSION, read_id, read_key,
+    read_pattern, read_policy, read_rule, read_settings, version_of, write_id, write_policy,
+    write_rule, write_settings,
 };
 use crate::{
     digest,
-    entry::{Command, Entry, Grant, Report, SettledLease, SpentAge, Sync},
+    entry::{Command, Entry, Grant, Report, Rule, SettledLease, SpentAge, Sync},
 };
-
-/// The version that is written, and the only one so far.
-const VERSION: u32 = 1;
 
 /// Bytes that are not an entry or a part of the ledger that this version reads.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -23,11 +21,11 @@ pub enum FormatError {
     #[error("not a readable message: {0}")]
     Unreadable(String),
     /// Written by a version that this one does not know.
-    #[error("entry format version {found} is unknown: this version reads {known}")]
+    #[error("entry format version {found} is unknown: this version reads up to {known}")]
     UnknownVersion {
         /// What the bytes say.
         found: u32,
-        /// What this version reads.
+        /// The newest that this version reads.
         known: u32,
     },
     /// A field that every writer sets is not there.
@@ -215,7 +213,7 @@ impl Entry {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let message = EntryMessage {
-            version: VERSION,
+            version: self.version(),
             now_us: self.now_us,
             syncs: self.syncs.iter().map(write_sync).collect(),
             commands: self.commands.iter().map(write_command).collect(),
@@ -224,13 +222,26 @@ impl Entry {
         message.encode_to_vec()
     }
 
+    /// The lowest version that says all of it.
+    fn version(&self) -> u32 {
+        let policies = self.commands.iter().filter_map(|command| match command {
+            Command::PutPolicy { policy, .. }
+            | Command::PutBudget {
+                rule: Rule::Inline(policy),
+                ..
+            } => Some(policy),
+            _ => None,
+        });
+        policies.map(version_of).max().unwrap_or(1)
+    }
+
     /// Reads what [`Entry::encode`] wrote.
     ///
     /// # Errors
     /// When the bytes are damaged or were written by an unknown version.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let message = EntryMessage::decode(bytes)?;
-        if message.version != VERSION {
+        if !(1..=VERSION).contains(&message.version) {
             return Err(FormatError::UnknownVersion {
                 found: message.version,
                 known: VERSION,

@@ -36,6 +36,26 @@ pub(crate) struct PolicyMessage {
     failure_mode: u32,
     #[prost(string, tag = "6")]
     public_name: String,
+    /// From version 2 on.
+    #[prost(uint64, tag = "7")]
+    reserve: u64,
+    /// From version 2 on.
+    #[prost(uint64, optional, tag = "8")]
+    horizon_us: Option<u64>,
+}
+
+/// The newest version of entries and of snapshots that is read and written.
+pub(crate) const VERSION: u32 = 2;
+
+/// The version that a policy needs to be written in full. What version 1 can
+/// express is written as version 1: its bytes do not change, and nodes that know
+/// nothing newer go on reading it, until somebody uses a newer setting.
+pub(crate) const fn version_of(policy: &Policy) -> u32 {
+    if policy.reserve == 0 && policy.horizon_us.is_none() {
+        1
+    } else {
+        2
+    }
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -149,6 +169,8 @@ fn write_policy(policy: &Policy) -> PolicyMessage {
             FailureMode::Open => 1,
         },
         public_name: policy.public_name.clone(),
+        reserve: policy.reserve,
+        horizon_us: policy.horizon_us,
     }
 }
 
@@ -182,6 +204,8 @@ fn read_policy(message: Option<PolicyMessage>) -> Result<Policy, FormatError> {
         kind,
         slice_factor_milli: message.slice_factor_milli,
         max_wait_us: message.max_wait_us,
+        reserve: message.reserve,
+        horizon_us: message.horizon_us,
         failure_mode,
         public_name: message.public_name,
     })

@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf};
 use leasehold_ledger::{
     FormatError, Ledger, SnapshotError,
     entry::{Command, Entry, Grant, Report, Rule, SessionId, SettledLease, SpentAge, Sync},
-    policy::FailureMode,
+    policy::{FailureMode, Policy},
     settings::Settings,
 };
 
@@ -125,6 +125,70 @@ fn entry() -> Entry {
             units: 17,
         }],
     }
+}
+
+/// A policy that says what only version 2 can say.
+fn newer(policy: Policy) -> Policy {
+    Policy {
+        reserve: 3,
+        horizon_us: Some(250_000),
+        ..policy
+    }
+}
+
+/// The entry of version 1, and what version 2 can say more.
+fn newer_entry() -> Entry {
+    let mut entry = entry();
+    entry.commands.extend([
+        Command::PutPolicy {
+            name: "N".to_owned(),
+            policy: newer(window(100, 60_000_000)),
+        },
+        Command::PutBudget {
+            pattern: pattern("n/*"),
+            rule: Rule::Inline(newer(bucket(20, 100, 60_000_000))),
+        },
+    ]);
+    entry
+}
+
+/// The ledger of version 1 after an entry with a newer named policy, a newer
+/// budget, and an account that keeps a newer rule whose budget is gone.
+fn newer_ledger() -> Ledger {
+    let mut ledger = ledger();
+    let put = |name: &str, policy| Command::PutBudget {
+        pattern: pattern(name),
+        rule: Rule::Inline(newer(policy)),
+    };
+    let entries = [
+        Entry {
+            commands: vec![
+                Command::PutPolicy {
+                    name: "N".to_owned(),
+                    policy: newer(window(100, 60_000_000)),
+                },
+                put("n/*", bucket(20, 100, 60_000_000)),
+                put("left", window(10, 60_000_000)),
+            ],
+            grants: vec![Grant {
+                session: SessionId(1),
+                key: key("left"),
+                units: 2,
+            }],
+            ..Entry::default()
+        },
+        Entry {
+            commands: vec![Command::DeleteBudget {
+                pattern: pattern("left"),
+            }],
+            ..Entry::default()
+        },
+    ];
+    for (index, entry) in (4..).zip(&entries) {
+        ledger.apply(index, entry);
+        ledger.check().unwrap();
+    }
+    ledger
 }
 
 /// A ledger with every kind of object in every state.
@@ -267,22 +331,125 @@ fn ledgers_of_version_1_load_and_give_the_same_bytes() {
 }
 
 #[test]
+fn what_version_1_wrote_loads_with_the_defaults() {
+    let entry = Entry::decode(&golden("entry-v1.bin", &[])).unwrap();
+    let policies = entry.commands.iter().filter_map(|command| match command {
+        Command::PutPolicy { policy, .. }
+        | Command::PutBudget {
+            rule: Rule::Inline(policy),
+            ..
+        } => Some(policy),
+        _ => None,
+    });
+    let defaults: Vec<_> = policies
+        .map(|policy| (policy.reserve, policy.horizon_us))
+        .collect();
+    assert_eq!(defaults, [(0, None); 2]);
+    let ledger = Ledger::decode(golden("ledger-v1.bin", &[]).as_slice()).unwrap();
+    for (name, policy) in ledger.policies() {
+        assert_eq!((policy.reserve, policy.horizon_us), (0, None), "{name}");
+    }
+}
+
+#[test]
+fn entries_of_version_2_load_and_give_the_same_bytes() {
+    let written = newer_entry().encode();
+    let stored = golden("entry-v2.bin", &written);
+    assert_eq!(stored[..2], [8, 2]);
+    assert_eq!(Entry::decode(&stored).unwrap(), newer_entry());
+    assert_eq!(written, stored);
+}
+
+#[test]
+fn ledgers_of_version_2_load_and_give_the_same_bytes() {
+    let ledger = newer_ledger();
+    let written = bytes(&ledger);
+    let stored = golden("ledger-v2.bin", &written);
+    assert_eq!(stored[8], 2);
+    let loaded = Ledger::decode(stored.as_slice()).unwrap();
+    loaded.check().unwrap();
+    assert_eq!(bytes(&loaded), stored);
+    assert_eq!(loaded.digest(), ledger.digest());
+    assert_eq!(written, stored);
+}
+
+#[test]
+fn each_place_of_a_newer_setting_makes_the_version_2() {
+    let put_policy = |policy| Command::PutPolicy {
+        name: "N".to_owned(),
+        policy,
+    };
+    let put_budget = |policy| Command::PutBudget {
+        pattern: pattern("left"),
+        rule: Rule::Inline(policy),
+    };
+    let delete = Command::DeleteBudget {
+        pattern: pattern("left"),
+    };
+    let open = Command::Open {
+        session: SessionId(1),
+        holder: "gateway".to_owned(),
+        identity: String::new(),
+    };
+    let old = window(10, 60_000_000);
+    let reserve = Policy {
+        reserve: 1,
+        ..old.clone()
+    };
+    let horizon = Policy {
+        horizon_us: Some(10_000),
+        ..old.clone()
+    };
+    for (policy, version) in [(old, 1), (reserve, 2), (horizon, 2)] {
+        for command in [put_policy(policy.clone()), put_budget(policy.clone())] {
+            let entry = Entry {
+                commands: vec![open.clone(), command],
+                grants: vec![Grant {
+                    session: SessionId(1),
+                    key: key("left"),
+                    units: 2,
+                }],
+                ..Entry::default()
+            };
+            assert_eq!(entry.encode()[..2], [8, version]);
+            let mut ledger = Ledger::new();
+            ledger.apply(1, &entry);
+            assert_eq!(bytes(&ledger)[8], version);
+            // The account that has units out keeps the rule without its budget.
+            ledger.apply(
+                2,
+                &Entry {
+                    commands: vec![delete.clone()],
+                    ..Entry::default()
+                },
+            );
+            assert_eq!(bytes(&ledger)[8], version);
+        }
+    }
+}
+
+#[test]
 fn a_newer_format_is_refused_with_its_version() {
-    let mut newer = entry().encode();
-    // The first field is the version: one byte of tag, one of value.
-    assert_eq!(newer[..2], [8, 1]);
-    newer[1] = 2;
-    assert_eq!(
-        Entry::decode(&newer),
-        Err(FormatError::UnknownVersion { found: 2, known: 1 })
-    );
-    let mut newer = bytes(&ledger());
-    newer[8] = 2;
-    let error = Ledger::decode(newer.as_slice()).unwrap_err();
-    assert!(
-        matches!(error, SnapshotError::UnknownVersion { found: 2 }),
-        "{error}"
-    );
+    for version in [0, 3] {
+        let mut unknown = entry().encode();
+        // The first field is the version: one byte of tag, one of value.
+        assert_eq!(unknown[..2], [8, 1]);
+        unknown[1] = version;
+        assert_eq!(
+            Entry::decode(&unknown),
+            Err(FormatError::UnknownVersion {
+                found: version.into(),
+                known: 2
+            })
+        );
+        let mut unknown = bytes(&ledger());
+        unknown[8] = version;
+        let error = Ledger::decode(unknown.as_slice()).unwrap_err();
+        assert!(
+            matches!(error, SnapshotError::UnknownVersion { found } if found == u32::from(version)),
+            "{error}"
+        );
+    }
     let error = Ledger::decode(&b"something else"[..]).unwrap_err();
     assert!(matches!(error, SnapshotError::NotALedger), "{error}");
 }

@@ -120,11 +120,8 @@ pub(crate) fn pattern(text: &str) -> Pattern {
 
 pub(crate) fn policy(kind: Kind) -> Policy {
     Policy {
-        kind,
-        slice_factor_milli: 1_500,
-        max_wait_us: 250_000,
-        failure_mode: Default::default(),
         public_name: "orders".to_owned(),
+        ..Policy::new(kind)
     }
 }
 

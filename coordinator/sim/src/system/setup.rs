@@ -3,11 +3,11 @@
 
 use leasehold_checkers::Promise;
 use leasehold_ledger::{
-    policy::{FailureMode, Kind, Policy},
+    policy::{Kind, Policy},
     settings::Settings,
 };
 
-use crate::{MILLISECOND, SECOND};
+use crate::MILLISECOND;
 
 /// One run's setting.
 #[derive(Clone, Debug)]
@@ -119,13 +119,7 @@ impl Setup {
 /// A policy with the defaults of the admin API.
 #[must_use]
 pub fn shipped_policy(kind: Kind) -> Policy {
-    Policy {
-        kind,
-        slice_factor_milli: 1_500,
-        max_wait_us: SECOND / 4,
-        failure_mode: FailureMode::Closed,
-        public_name: "default".to_owned(),
-    }
+    Policy::new(kind)
 }
 
 /// What a policy promises, for the checkers.
