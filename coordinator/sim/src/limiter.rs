@@ -14,6 +14,17 @@ pub struct Messages {
     pub regular: u64,
 }
 
+impl Messages {
+    /// Those since an earlier count.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            keyed: self.keyed - earlier.keyed,
+            regular: self.regular - earlier.regular,
+        }
+    }
+}
+
 /// What a design asks of its coordinator, so far: the figures that say how large
 /// one must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +39,23 @@ pub struct Work {
     pub regular_down: u64,
     /// Entries that the coordinator put into its log.
     pub entries: u64,
+    /// Reports and asks of single keys in them.
+    pub reports: u64,
+}
+
+impl Work {
+    /// That since an earlier count.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            keyed_up: self.keyed_up - earlier.keyed_up,
+            keyed_down: self.keyed_down - earlier.keyed_down,
+            regular_up: self.regular_up - earlier.regular_up,
+            regular_down: self.regular_down - earlier.regular_down,
+            entries: self.entries - earlier.entries,
+            reports: self.reports - earlier.reports,
+        }
+    }
 }
 
 /// A design that answers requests, in virtual time.
