@@ -37,11 +37,11 @@ pub(crate) fn open(identity: &Identity, open: &OpenOut) -> v1::ClientMessage {
 /// None: there is nothing to send.
 pub(crate) fn outgoing(out: Outgoing) -> Option<v1::ClientMessage> {
     let kind = match out {
-        Outgoing::Sync(SyncOut { seq, reports }) => {
+        Outgoing::Sync(SyncOut { seq, reports, .. }) => {
             let reports = reports.into_iter().map(report).collect();
             v1::client_message::Kind::Sync(v1::Sync { seq, reports })
         }
-        Outgoing::Close(SyncOut { seq, reports }) => {
+        Outgoing::Close(SyncOut { seq, reports, .. }) => {
             let reports = reports.into_iter().map(report).collect();
             v1::client_message::Kind::Close(v1::Close { seq, reports })
         }

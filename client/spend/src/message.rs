@@ -42,6 +42,8 @@ pub struct SyncOut {
     pub seq: u64,
     /// One per lease, or per ask of a key without a lease.
     pub reports: Vec<Report>,
+    /// It was due in any case, rather than sent for one key's sake.
+    pub is_regular: bool,
 }
 
 /// What one lease, and the key it is of, have come to.

@@ -2,7 +2,7 @@
 //!
 //! Requests arrive ([`traffic`]) at a limiter ([`Limiter`]) that answers each at
 //! once or later; what became of them is kept ([`Record`]) and judged by checkers
-//! that look at admission instants only. `system::Leasehold` is the product
+//! that look at admission instants only. [`system::Leasehold`] is the product
 //! itself: the real ledger, the real lease policy and the real client core, with a
 //! network of the simulator's between them. Everything else here is a design that
 //! it is compared with.

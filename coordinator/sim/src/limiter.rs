@@ -12,6 +12,8 @@ pub struct Messages {
     /// Regular syncs and their answers, which carry all keys at once and are sent
     /// whether there is anything to say or not.
     pub regular: u64,
+    /// Answers to the former that say nothing but that it has arrived.
+    pub acknowledgements: u64,
 }
 
 impl Messages {

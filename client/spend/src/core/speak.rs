@@ -47,7 +47,7 @@ impl ClientCore {
         if self.closing == Closing::Wanted {
             return Some(self.close_message(clock));
         }
-        (is_full || !self.ready.is_empty()).then(|| Outgoing::Sync(self.sync(clock)))
+        (is_full || !self.ready.is_empty()).then(|| Outgoing::Sync(self.sync(is_full, clock)))
     }
 
     /// When `poll` has something to do at the latest.
@@ -175,7 +175,7 @@ impl ClientCore {
         })
     }
 
-    fn sync(&mut self, clock: &impl Clock) -> SyncOut {
+    fn sync(&mut self, is_regular: bool, clock: &impl Clock) -> SyncOut {
         // Read before anything is sampled and before the message leaves: the
         // session's new deadline is counted from here.
         let at_ns = clock.now_ns();
@@ -183,6 +183,7 @@ impl ClientCore {
             return SyncOut {
                 seq: 0,
                 reports: Vec::new(),
+                is_regular,
             };
         };
         let seq = session.next_seq;
@@ -205,7 +206,11 @@ impl ClientCore {
             });
         }
         self.remember(seq, at_ns, &reports);
-        SyncOut { seq, reports }
+        SyncOut {
+            seq,
+            reports,
+            is_regular,
+        }
     }
 
     fn remember(&mut self, seq: u64, at_ns: u64, reports: &[Report]) {
@@ -238,7 +243,7 @@ impl ClientCore {
                 }
             }
         }
-        let out = self.sync(clock);
+        let out = self.sync(false, clock);
         if self.ready.is_empty() {
             self.closing = Closing::Sent(self.stream);
             Outgoing::Close(out)
