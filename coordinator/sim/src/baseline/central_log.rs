@@ -68,6 +68,7 @@ impl Limiter for CentralLog {
         Messages {
             keyed: 2 * self.asked,
             regular: 0,
+            acknowledgements: 0,
         }
     }
 }

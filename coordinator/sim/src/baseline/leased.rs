@@ -117,6 +117,7 @@ impl Leased {
         Messages {
             keyed: 2 * self.asks,
             regular: 2 * self.syncs,
+            acknowledgements: 0,
         }
     }
 }

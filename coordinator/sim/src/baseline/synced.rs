@@ -128,6 +128,7 @@ impl Synced {
         Messages {
             keyed: 0,
             regular: 2 * self.syncs,
+            acknowledgements: 0,
         }
     }
 }

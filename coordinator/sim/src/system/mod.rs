@@ -27,7 +27,7 @@ use self::{
     network::Links,
 };
 use crate::{
-    limiter::{Limiter, Messages},
+    limiter::{Limiter, Messages, Work},
     request::{Answer, Request, Verdict},
     traffic::{Randomness, randomness},
 };
@@ -83,6 +83,7 @@ pub struct Leasehold {
     keys: Vec<String>,
     rng: Randomness,
     messages: Messages,
+    work: Work,
     said: Vec<Said>,
 }
 
@@ -115,6 +116,7 @@ impl Leasehold {
             keys,
             rng,
             messages: Messages::default(),
+            work: Work::default(),
             said: Vec::new(),
             setup,
         };
@@ -206,7 +208,7 @@ impl Leasehold {
                     }
                     self.owners.remove(&connection);
                     self.gateways[gateway].reset(connection, self.now_us);
-                    self.work(gateway, answers);
+                    self.run(gateway, answers);
                 }
             }
             Event::Entry => {
@@ -251,7 +253,7 @@ impl Leasehold {
             answers.extend(self.gateways[gateway].request(&request, self.now_us));
         }
         self.connect(gateway);
-        self.work(gateway, answers);
+        self.run(gateway, answers);
     }
 
     fn connect(&mut self, gateway: usize) {
@@ -270,7 +272,7 @@ impl Leasehold {
         self.send_up(connection, Said::Open(open));
     }
 
-    fn work(&mut self, gateway: usize, answers: &mut Vec<Answer>) {
+    fn run(&mut self, gateway: usize, answers: &mut Vec<Answer>) {
         let connection = self.gateways[gateway].connection();
         let mut said = std::mem::take(&mut self.said);
         self.gateways[gateway].work(self.now_us, &mut said, answers);
@@ -305,7 +307,7 @@ impl Leasehold {
             return;
         }
         self.gateways[gateway].hear(connection, message, self.now_us);
-        self.work(gateway, answers);
+        self.run(gateway, answers);
     }
 
     fn begin(&mut self, kind: FaultKind, for_us: u64, answers: &mut Vec<Answer>) {
@@ -372,8 +374,14 @@ impl Leasehold {
 
     fn send_up(&mut self, connection: Connection, said: Said) {
         match &said {
-            Said::Message(Outgoing::Sync(sync)) if !sync.is_regular => self.messages.keyed += 1,
-            _ => self.messages.regular += 1,
+            Said::Message(Outgoing::Sync(sync)) if !sync.is_regular => {
+                self.messages.keyed += 1;
+                self.work.keyed_up += 1;
+            }
+            _ => {
+                self.messages.regular += 1;
+                self.work.regular_up += 1;
+            }
         }
         if self.links.is_lost() {
             return;
@@ -394,9 +402,19 @@ impl Leasehold {
                 continue;
             };
             match class {
-                Class::Keyed => self.messages.keyed += 1,
-                Class::Regular => self.messages.regular += 1,
-                Class::Acknowledgement => self.messages.acknowledgements += 1,
+                Class::Keyed => {
+                    self.messages.keyed += 1;
+                    self.work.keyed_down += 1;
+                }
+                Class::Regular => {
+                    self.messages.regular += 1;
+                    self.work.regular_down += 1;
+                }
+                // A message all the same, for whoever has to send it.
+                Class::Acknowledgement => {
+                    self.messages.acknowledgements += 1;
+                    self.work.keyed_down += 1;
+                }
             }
             if self.conditions[gateway].partitioned || self.links.is_lost() {
                 continue;
@@ -425,7 +443,7 @@ impl Limiter for Leasehold {
             return;
         }
         answers.extend(self.gateways[gateway].request(request, self.now_us));
-        self.work(gateway, answers);
+        self.run(gateway, answers);
         self.collect();
     }
 
@@ -449,6 +467,13 @@ impl Limiter for Leasehold {
 
     fn messages(&self) -> Messages {
         self.messages
+    }
+
+    fn work(&self) -> Option<Work> {
+        Some(Work {
+            entries: self.coordinator.load.entries,
+            ..self.work
+        })
     }
 }
 
