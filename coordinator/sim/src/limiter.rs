@@ -23,6 +23,7 @@ impl Messages {
         Self {
             keyed: self.keyed - earlier.keyed,
             regular: self.regular - earlier.regular,
+            acknowledgements: self.acknowledgements - earlier.acknowledgements,
         }
     }
 }

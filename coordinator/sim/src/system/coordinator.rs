@@ -693,7 +693,7 @@ fn totals(key: &Key, report: &message::Report) -> Report {
 fn told_policy(policy: &Policy) -> message::Policy {
     message::Policy {
         limit: policy.kind.limit(),
-        window_us: super::window_us(policy),
+        timescale_us: policy.timescale_us(),
         max_wait_us: policy.max_wait_us,
         fails_open: policy.failure_mode == FailureMode::Open,
         slice_factor_milli: policy.slice_factor_milli,

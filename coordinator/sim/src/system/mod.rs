@@ -13,7 +13,6 @@ use std::{
     collections::{BTreeMap, BinaryHeap, VecDeque},
 };
 
-use leasehold_ledger::policy::{Kind, Policy};
 use leasehold_spend::message::{Incoming, Outgoing};
 use rand::Rng as _;
 
@@ -472,6 +471,7 @@ impl Limiter for Leasehold {
     fn work(&self) -> Option<Work> {
         Some(Work {
             entries: self.coordinator.load.entries,
+            reports: self.coordinator.load.reports,
             ..self.work
         })
     }
@@ -480,20 +480,4 @@ impl Limiter for Leasehold {
 fn draw_clock(setup: &Setup, rng: &mut Randomness) -> DriftingClock {
     let drift = u64::from(setup.drift_ppm);
     DriftingClock::new(rng.random_range(1_000_000_u64.saturating_sub(drift)..=1_000_000 + drift))
-}
-
-/// The window, or the time in which an empty bucket fills.
-fn window_us(policy: &Policy) -> u64 {
-    match policy.kind {
-        Kind::SlidingWindow { window_us, .. } => window_us,
-        Kind::TokenBucket {
-            capacity,
-            refill,
-            refill_period_us,
-        } => {
-            let fill =
-                u128::from(capacity) * u128::from(refill_period_us) / u128::from(refill.max(1));
-            u64::try_from(fill).unwrap_or(u64::MAX)
-        }
-    }
 }
