@@ -171,3 +171,28 @@ fn grant(grant: v1::KeyGrant) -> KeyGrant {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_coordinator_that_states_no_timescale_means_the_window() {
+        let timescale_us = |stated| {
+            let policy = v1::PolicyInfo {
+                window_us: 7_000_000,
+                timescale_us: stated,
+                ..v1::PolicyInfo::default()
+            };
+            let told = grant(v1::KeyGrant {
+                policy: Some(policy),
+                ..v1::KeyGrant::default()
+            });
+            told.policy.unwrap().timescale_us
+        };
+        assert_eq!(timescale_us(0), 7_000_000);
+        assert_eq!(timescale_us(60_000), 60_000);
+    }
+}

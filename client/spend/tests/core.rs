@@ -535,6 +535,32 @@ fn an_idle_key_is_handed_back_and_forgotten_once_that_is_acknowledged() {
 }
 
 #[test]
+fn a_policy_that_is_pushed_moves_the_times_of_a_key_that_holds_units() {
+    let mut client = Client::open().with(10);
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    let pushed = KeyGrant {
+        policy: Some(Policy {
+            timescale_us: 60_000,
+            ..policy(100)
+        }),
+        ..grant(5, 10)
+    };
+    client.hear(Incoming::Granted(vec![pushed]));
+    // Four timescales without a request: under the old one that is four minutes.
+    let mut returned = 0;
+    for _ in 0..3 {
+        for sync in client.after(SECOND).syncs() {
+            let reports = sync.reports.iter().filter(|report| report.generation == 5);
+            returned = reports
+                .map(|report| report.returned_total)
+                .fold(returned, u64::max);
+            client.synced(sync.seq, Vec::new());
+        }
+    }
+    assert_eq!(returned, 9);
+}
+
+#[test]
 fn what_is_more_than_a_slice_goes_back_at_the_next_sync() {
     let mut client = Client::open().with(40);
     client.after(SECOND);

@@ -85,6 +85,13 @@ pub(super) struct RuleFlags {
     /// How long a gateway's spend waits for units [default: 250ms]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_wait: Option<u64>,
+    /// Free units kept back for requests that wait; less than the limit [default: 0]
+    #[arg(long, value_name = "UNITS")]
+    reserve: Option<u64>,
+    /// The time over which gateways measure demand, 10ms to 10s [default: a sixth of
+    /// the window or of the time in which an empty bucket fills, 10s at most]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    demand_horizon: Option<u64>,
     /// What gateways do while no coordinator answers [default: closed]
     #[arg(long)]
     failure_mode: Option<FailureModeFlag>,
@@ -138,6 +145,8 @@ impl RuleFlags {
         }
         set("slice_factor", self.slice_factor.map(Value::from));
         set("max_wait_ms", self.max_wait.map(Value::from));
+        set("reserve", self.reserve.map(Value::from));
+        set("demand_horizon_ms", self.demand_horizon.map(Value::from));
         set(
             "failure_mode",
             self.failure_mode.map(|mode| match mode {
@@ -197,6 +206,11 @@ fn policy_table(policies: &[Value]) -> String {
                 rule(policy),
                 field(policy, "slice_factor"),
                 duration_field(policy, "max_wait_ms"),
+                field(policy, "reserve"),
+                match duration_field(policy, "demand_horizon_ms") {
+                    unset if unset == "-" => "auto".to_owned(),
+                    horizon => horizon,
+                },
                 field(policy, "failure_mode"),
                 field(policy, "public_name"),
             ]
@@ -211,6 +225,8 @@ fn policy_table(policies: &[Value]) -> String {
             "RULE",
             "SLICE",
             "MAX WAIT",
+            "RESERVE",
+            "HORIZON",
             "FAILURE MODE",
             "PUBLIC NAME",
         ],
@@ -284,7 +300,54 @@ fn budget_table(budgets: &[Value]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        rule: RuleFlags,
+    }
+
+    fn body(flags: &str) -> Value {
+        let words = std::iter::once("set").chain(flags.split(' '));
+        let Line { rule } = clap::Parser::try_parse_from(words).unwrap();
+        rule.body("").unwrap()
+    }
+
+    #[test]
+    fn every_flag_becomes_the_field_of_its_name_and_what_is_not_said_is_not_sent() {
+        assert_eq!(
+            body("--limit 100 --window 60s"),
+            json!({"kind": "sliding_window", "limit": 100, "window_ms": 60_000})
+        );
+        assert_eq!(
+            body(
+                "--capacity 20 --refill 100 --every 60s --slice-factor 2 --max-wait 10ms \
+                 --reserve 1 --demand-horizon 250ms --failure-mode open --public-name free"
+            ),
+            json!({
+                "kind": "token_bucket", "capacity": 20, "refill": 100,
+                "refill_period_ms": 60_000, "slice_factor": 2.0, "max_wait_ms": 10,
+                "reserve": 1, "demand_horizon_ms": 250, "failure_mode": "open",
+                "public_name": "free"
+            })
+        );
+    }
+
+    #[test]
+    fn the_table_shows_the_settings_and_says_auto_for_a_horizon_that_follows_the_budget() {
+        let mut policy = json!({
+            "name": "P", "kind": "sliding_window", "limit": 100, "window_ms": 60_000,
+            "slice_factor": 1.5, "max_wait_ms": 250, "reserve": 3,
+            "failure_mode": "closed", "public_name": "default"
+        });
+        assert!(policy_table(std::slice::from_ref(&policy)).contains("auto"));
+        policy["demand_horizon_ms"] = 2_500.into();
+        let text = policy_table(&[policy]);
+        assert!(text.contains("2.500s") && !text.contains("auto"), "{text}");
+    }
 
     #[test]
     fn a_factor_that_is_no_finite_number_is_refused() {

@@ -243,7 +243,8 @@ impl<L: Log> Sequencer<L> {
         })
     }
 
-    /// Tells streams of grants and refusals that no sync of this entry asked for.
+    /// Tells streams of grants, refusals and edited rules that no sync of this entry
+    /// asked for.
     fn push(
         &mut self,
         ledger: &Ledger,
@@ -278,7 +279,7 @@ impl<L: Log> Sequencer<L> {
 /// Keys that a session is to hear of, with a refusal or without.
 type KeyAnswers = Vec<(Key, Option<Refusal>)>;
 
-/// Grants and refusals of an entry that their sessions are to hear of.
+/// What their sessions are to hear of with an entry.
 pub(super) struct Pushes {
     refusals: HashMap<SessionId, HashMap<Key, Refusal>>,
     /// What no sync has been answered with yet.
@@ -306,6 +307,11 @@ impl Pushes {
             rest.entry(*session).or_default().insert(key.clone());
         }
         Self { refusals, rest }
+    }
+
+    /// The session is to hear of the key, whether it asked or not.
+    pub(super) fn tell(&mut self, session: SessionId, key: Key) {
+        self.rest.entry(session).or_default().insert(key);
     }
 
     /// A sync that reported the key is answered: there is nothing left to push.

@@ -17,7 +17,11 @@ mod streams;
 use std::{collections::VecDeque, time::Duration};
 
 use leasehold_allotter::Allotter;
-use leasehold_ledger::{entry::Command, settings::Settings};
+use leasehold_key::Key;
+use leasehold_ledger::{
+    entry::{Command, SessionId},
+    settings::Settings,
+};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -116,6 +120,8 @@ pub(crate) struct Sequencer<L> {
     commands: VecDeque<CommandItem>,
     streams: Streams,
     allotter: Allotter,
+    /// Keys whose rule was edited, with the sessions that are to hear of it yet.
+    edited: VecDeque<(SessionId, Key)>,
     initial_settings: Settings,
 }
 
@@ -136,6 +142,7 @@ impl<L: Log> Sequencer<L> {
             commands: VecDeque::new(),
             streams: Streams::default(),
             allotter: Allotter::new(),
+            edited: VecDeque::new(),
             initial_settings,
         }
     }
@@ -206,6 +213,8 @@ impl<L: Log> Sequencer<L> {
         // while no quorum answers, every request ends a reign that begins anew.
         tracing::debug!(term = reign.term, "a reign begins");
         self.allotter = Allotter::new();
+        // Every stream is a new one and will be told what is in force.
+        self.edited.clear();
         self.found(&reign);
         let first_us = reign.now_us();
         let mut entry_us = first_us;

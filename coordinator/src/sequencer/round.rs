@@ -16,6 +16,9 @@ use crate::raft::{Member, ProposeError};
 
 /// Reports in one entry, unless a single message brings more.
 const ENTRY_WEIGHT_MAX: usize = 2_048;
+/// Keys whose edited rule is told with one entry; the next entries tell the rest,
+/// so that no message grows with the number of keys.
+const EDITS_TOLD_MAX: usize = 2_048;
 /// Commands in one entry.
 const ENTRY_COMMANDS_MAX: usize = 512;
 
@@ -70,10 +73,17 @@ impl<L: Log> Sequencer<L> {
             self.allotter.touch(key);
         }
         let (deliveries, needs_time) = log.with_ledger(|ledger| {
+            if rules_change {
+                self.edited = self.streams.outdated(ledger).collect();
+            }
             let conclusion =
                 self.allotter
                     .conclude(ledger, applied.now_us, &grants, &applied.grants);
-            let pushes = Pushes::new(&conclusion, &grants, &applied);
+            let mut pushes = Pushes::new(&conclusion, &grants, &applied);
+            let edited = self.edited.len().min(EDITS_TOLD_MAX);
+            for (session, key) in self.edited.drain(..edited) {
+                pushes.tell(session, key);
+            }
             let deliveries = self.deliveries(ledger, &applied, slots, pushes, conclusion.recalls);
             (deliveries, ledger.needs_time())
         });
@@ -87,7 +97,7 @@ impl<L: Log> Sequencer<L> {
         #[expect(clippy::cast_precision_loss, reason = "a metric")]
         metrics::gauge!("leasehold_streams").set(self.streams.len() as f64);
         Ok(RoundDone {
-            more_due: applied.more_due,
+            more_due: applied.more_due || !self.edited.is_empty(),
             needs_time,
         })
     }

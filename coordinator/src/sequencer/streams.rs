@@ -1,10 +1,10 @@
-//! The live streams and the sessions they speak for. Knows nothing of the ledger;
-//! a stream that does not read what it is told is dropped here, never waited for.
+//! The live streams and the sessions they speak for. Knows of the ledger only which
+//! rules are in force; a stream that does not read what it is told is dropped here, never waited for.
 
 use std::{collections::HashMap, sync::Arc};
 
 use leasehold_key::Key;
-use leasehold_ledger::{entry::SessionId, policy::Policy};
+use leasehold_ledger::{Ledger, entry::SessionId, policy::Policy};
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::{
@@ -51,6 +51,20 @@ impl Streams {
 
     pub(crate) fn get(&self, stream: StreamId) -> Option<&Stream> {
         self.streams.get(&stream)
+    }
+
+    /// What streams were told another rule of than is in force: a holder that has
+    /// nothing to report would not hear of an edit otherwise.
+    pub(crate) fn outdated(&self, ledger: &Ledger) -> impl Iterator<Item = (SessionId, Key)> {
+        self.streams.values().flat_map(|stream| {
+            let keys = stream.keys.iter().filter(|(key, slot)| {
+                let in_force = ledger.resolve(key).map(|(_, _, policy)| policy);
+                slot.policy
+                    .as_deref()
+                    .is_some_and(|told| in_force.is_some_and(|policy| told != policy))
+            });
+            keys.map(|(key, _)| (stream.session, key.clone()))
+        })
     }
 
     /// The stream that speaks for a session now.

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{
-    event::Opened,
+    event::{Answer, Opened},
     item::{Accepted, KeyReport, Link, Message, Open, StreamId, SyncMessage},
     *,
 };
@@ -301,6 +301,107 @@ async fn everything_that_waits_goes_into_one_entry() {
         .filter(|syncs| *syncs > 0)
         .collect();
     assert_eq!(syncs, [1, 19]);
+}
+
+/// The answer of the next event, which is pushed.
+async fn pushed(holder: &mut Holder) -> Vec<Answer> {
+    match holder.next().await {
+        Event::Granted(answers) => answers,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_edit_of_lease_settings_alone_reaches_a_holder_that_says_nothing() {
+    let mut bench = Bench::with_budget(100).await;
+    let (mut holder, _) = bench.open().await;
+    holder.sync(1, vec![ask(2, 2)]).await;
+    holder.next().await;
+    let Command::PutBudget {
+        pattern,
+        rule: Rule::Inline(old),
+    } = budget(100)
+    else {
+        panic!("an inline rule");
+    };
+    let edits = [
+        Policy {
+            reserve: 1,
+            ..old.clone()
+        },
+        Policy {
+            horizon_us: Some(50_000),
+            ..old.clone()
+        },
+        Policy {
+            slice_factor_milli: 2_000,
+            ..old.clone()
+        },
+        old,
+    ];
+    for policy in edits {
+        let put = Command::PutBudget {
+            pattern: pattern.clone(),
+            rule: Rule::Inline(policy.clone()),
+        };
+        bench.command(put).await.await.unwrap().unwrap();
+        let [answer] = &pushed(&mut holder).await[..] else {
+            panic!("one key");
+        };
+        assert_eq!(answer.policy.as_deref(), Some(&policy));
+        assert_eq!((answer.granted_total, answer.refusal), (2, None));
+    }
+}
+
+#[tokio::test]
+async fn an_edit_that_changes_nothing_or_other_keys_is_told_to_nobody() {
+    let mut bench = Bench::with_budget(100).await;
+    let (mut holder, _) = bench.open().await;
+    holder.sync(1, vec![ask(2, 2)]).await;
+    holder.next().await;
+    let elsewhere = Command::PutBudget {
+        pattern: Pattern::parse("other/*").unwrap(),
+        rule: Rule::Inline(Policy::new(Kind::SlidingWindow {
+            limit: 1,
+            window_us: 1_000_000,
+        })),
+    };
+    for command in [budget(100), elsewhere] {
+        bench.command(command).await.await.unwrap().unwrap();
+    }
+    // What was pushed before would come first.
+    holder.sync(2, vec![ask(0, 0)]).await;
+    assert!(matches!(holder.next().await, Event::Synced { seq: 2, .. }));
+}
+
+#[tokio::test]
+async fn an_edit_of_very_many_keys_is_told_in_parts_and_of_each_key_once() {
+    const KEYS: u32 = 5_000;
+    let mut bench = Bench::with_budget(100).await;
+    let (mut holder, _) = bench.open().await;
+    let reports = (0..KEYS).map(|key_id| KeyReport {
+        key_id,
+        key: Key::parse(&format!("acme/{key_id}")).unwrap(),
+        ..ask(1, 1)
+    });
+    holder.sync(1, reports.collect()).await;
+    holder.next().await;
+    bench.command(budget(99)).await.await.unwrap().unwrap();
+    let mut told = Vec::new();
+    while told.len() < KEYS as usize {
+        let answers = pushed(&mut holder).await;
+        // Grants of the asks may come among the edits.
+        let edits = answers.iter().filter_map(|answer| {
+            let policy = answer.policy.as_ref()?;
+            assert_eq!(policy.kind.limit(), 99);
+            Some(answer.key_id)
+        });
+        let edits: Vec<u32> = edits.collect();
+        assert!(edits.len() <= 2_048);
+        told.extend(edits);
+    }
+    told.sort_unstable();
+    assert_eq!(told, (0..KEYS).collect::<Vec<_>>());
 }
 
 #[tokio::test]

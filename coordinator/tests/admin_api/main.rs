@@ -33,6 +33,8 @@ async fn policies_and_budgets_live_from_put_to_delete() {
             ("PUT", "/v1/budgets/acme/*", r#"{"policy":"orders-read"}"#),
             ("PUT", "/v1/budgets/acme/**", r#"{"policy":{"kind":"sliding_window","limit":0,"window_ms":100,"slice_factor":2,"max_wait_ms":10,"failure_mode":"open","public_name":"free-tier"}}"#),
             ("GET", "/v1/budgets/acme/*", ""),
+            ("PUT", "/v1/budgets/acme/tuned", r#"{"policy":{"kind":"token_bucket","capacity":20,"refill":100,"refill_period_ms":60000,"reserve":19,"demand_horizon_ms":250}}"#),
+            ("GET", "/v1/budgets/acme/tuned", ""),
             ("GET", "/v1/budgets", ""),
             ("DELETE", "/v1/policies/orders-read", ""),
             ("DELETE", "/v1/budgets/acme/*", ""),
@@ -140,6 +142,36 @@ async fn every_malformed_body_is_refused_with_the_field_and_the_range() {
                 "PUT",
                 policy,
                 r#"{"kind":"sliding_window","limit":1,"window_ms":1000,"max_wait_ms":60001}"#,
+            ),
+            (
+                "PUT",
+                policy,
+                r#"{"kind":"sliding_window","limit":5,"window_ms":1000,"reserve":5}"#,
+            ),
+            (
+                "PUT",
+                policy,
+                r#"{"kind":"token_bucket","capacity":0,"refill":1,"refill_period_ms":1000,"reserve":1}"#,
+            ),
+            (
+                "PUT",
+                policy,
+                r#"{"kind":"sliding_window","limit":5,"window_ms":1000,"reserve":-1}"#,
+            ),
+            (
+                "PUT",
+                policy,
+                r#"{"kind":"sliding_window","limit":1,"window_ms":1000,"demand_horizon_ms":9}"#,
+            ),
+            (
+                "PUT",
+                policy,
+                r#"{"kind":"sliding_window","limit":1,"window_ms":1000,"demand_horizon_ms":10001}"#,
+            ),
+            (
+                "PUT",
+                policy,
+                r#"{"kind":"sliding_window","limit":1,"window_ms":1000,"demand_horizon_ms":16.7}"#,
             ),
             (
                 "PUT",

@@ -1,6 +1,9 @@
 //! Asking, spending, handing back, being asked back, being refused.
 
-use leasehold_ledger::{entry::Command, policy::Kind};
+use leasehold_ledger::{
+    entry::{Command, Rule},
+    policy::{Kind, Policy},
+};
 use leasehold_proto::v1::{KeyReport, coordinator_message::Kind as Told};
 use tempfile::tempdir;
 
@@ -44,6 +47,36 @@ async fn what_is_asked_is_granted_and_what_is_reported_spent_is_counted() {
 }
 
 #[tokio::test]
+async fn the_timescale_is_stated_beside_the_window_and_an_edit_of_it_is_pushed() {
+    let dir = tempdir().unwrap();
+    let coordinator = Coordinator::start(&dir, Settings::default()).await;
+    coordinator.budget("acme/*", window(100)).await;
+    let (mut gateway, _) = Gateway::open(coordinator.addr, 1).await;
+    let lease = Lease::none(1, "acme/orders");
+    let told = gateway.sync(vec![lease.ask(10)]).await.grants[0]
+        .policy
+        .clone()
+        .unwrap();
+    assert_eq!(told.timescale_us, told.window_us.min(60_000_000));
+    let put = Command::PutBudget {
+        pattern: "acme/*".parse().unwrap(),
+        rule: Rule::Inline(Policy {
+            horizon_us: Some(20_000),
+            ..policy(window(100))
+        }),
+    };
+    coordinator.submit(put).await;
+    let Told::Granted(granted) = gateway.next().await else {
+        panic!("a push");
+    };
+    let edited = granted.grants[0].policy.clone().unwrap();
+    assert_eq!(edited.timescale_us, 120_000);
+    assert_eq!(edited.window_us, told.window_us, "for headers");
+    assert_eq!(granted.grants[0].granted_total, 10);
+    coordinator.stop().await;
+}
+
+#[tokio::test]
 async fn the_same_sync_twice_changes_nothing() {
     let dir = tempdir().unwrap();
     let coordinator = Coordinator::start(&dir, Settings::default()).await;
@@ -62,7 +95,7 @@ async fn the_same_sync_twice_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_changed_policy_is_told_with_the_next_answer() {
+async fn a_changed_policy_is_pushed_and_told_once() {
     let dir = tempdir().unwrap();
     let coordinator = Coordinator::start(&dir, Settings::default()).await;
     coordinator.budget("acme/*", window(100)).await;
@@ -70,8 +103,12 @@ async fn a_changed_policy_is_told_with_the_next_answer() {
     let mut lease = Lease::none(1, "acme/orders");
     lease.take(&gateway.sync(vec![lease.ask(10)]).await.grants[0]);
     coordinator.budget("acme/*", window(50)).await;
+    let Told::Granted(granted) = gateway.next().await else {
+        panic!("a push");
+    };
+    assert_eq!(granted.grants[0].policy.as_ref().unwrap().limit, 50);
     let synced = gateway.sync(vec![lease.report()]).await;
-    assert_eq!(synced.grants[0].policy.as_ref().unwrap().limit, 50);
+    assert_eq!(synced.grants[0].policy, None);
     coordinator.stop().await;
 }
 
@@ -204,12 +241,18 @@ async fn a_raised_limit_reaches_who_was_refused() {
     lease.spent = 3;
     gateway.sync(vec![lease.ask(2)]).await;
     coordinator.budget("acme/*", window(10)).await;
+    // The rule with the edit's own entry, the units with the next.
+    let Told::Granted(granted) = gateway.next().await else {
+        panic!("a push");
+    };
+    assert_eq!(granted.grants[0].policy.as_ref().unwrap().limit, 10);
+    lease.take(&granted.grants[0]);
+    assert_eq!(lease.left(), 0);
     let Told::Granted(granted) = gateway.next().await else {
         panic!("a push");
     };
     lease.take(&granted.grants[0]);
     assert_eq!(lease.left(), 2);
-    assert_eq!(granted.grants[0].policy.as_ref().unwrap().limit, 10);
     coordinator.stop().await;
 }
 
