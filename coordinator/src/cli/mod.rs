@@ -1,5 +1,5 @@
-//! The command line. `serve` runs a node; every other command talks to a running
-//! one over HTTP and knows nothing of how it works.
+//! The command line. `serve` runs a node, `demo` and `simulate` need none; every
+//! other command talks to a running one over HTTP and knows nothing of how it works.
 
 mod accounts;
 mod cluster;
@@ -8,6 +8,7 @@ mod http;
 mod policies;
 mod sessions;
 mod settings;
+pub mod simulate;
 mod table;
 mod text;
 
@@ -40,6 +41,8 @@ enum Command {
     Serve(Box<ServeFlags>),
     /// Watch three nodes, eight gateways and a flood, with the leader killed half-way
     Demo(demo::DemoFlags),
+    /// Try gateways, traffic and limits in virtual time, beside other designs
+    Simulate(simulate::SimulateFlags),
     /// Rules, by name
     Policy {
         #[command(flatten)]
@@ -163,6 +166,9 @@ pub fn main() -> ExitCode {
         // It has a runtime of its own.
         return demo::run(flags);
     }
+    if let Command::Simulate(flags) = &command {
+        return simulate::run(flags);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -212,7 +218,7 @@ async fn run_node(flags: &ServeFlags) -> ExitCode {
 
 async fn ask_node(command: Command) -> ExitCode {
     let (remote, answer) = match command {
-        Command::Serve(_) | Command::Demo(_) => return ExitCode::SUCCESS,
+        Command::Serve(_) | Command::Demo(_) | Command::Simulate(_) => return ExitCode::SUCCESS,
         Command::Policy { remote, command } => (remote.clone(), command.run(&remote).await),
         Command::Budget { remote, command } => (remote.clone(), command.run(&remote).await),
         Command::Account { remote, command } => (remote.clone(), command.run(&remote).await),

@@ -106,10 +106,10 @@ impl Table {
                 .chain([heading.chars().count()])
                 .max()
                 .unwrap_or(0);
-            let right = self
+            let right = !self
                 .rows
                 .iter()
-                .any(|row| matches!(row[column], Cell::Count(_) | Cell::Figure(..)));
+                .any(|row| matches!(row[column], Cell::Text(_) | Cell::Held(_)));
             let column = std::iter::once(heading).chain(cells.iter().map(|row| &*row[place]));
             for (line, cell) in lines.iter_mut().zip(column) {
                 let gap = if place == 0 { "" } else { "  " };

@@ -388,6 +388,12 @@ fn policy(path: &str, budget: &Budget) -> Result<Policy, Invalid> {
     if budget.max_wait_ms.is_some() {
         policy.max_wait_us = time_us("max_wait_ms", budget.max_wait_ms)?;
     }
+    if budget.reserve.is_some() {
+        policy.reserve = units("reserve", budget.reserve)?;
+    }
+    if budget.demand_horizon_ms.is_some() {
+        policy.horizon_us = Some(time_us("demand_horizon_ms", budget.demand_horizon_ms)?);
+    }
     if budget.failure_mode == Some(FailureModeName::Open) {
         return Err(Invalid(format!(
             "{path}.failure_mode (open) must be closed here: what is admitted without a coordinator \

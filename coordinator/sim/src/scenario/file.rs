@@ -44,6 +44,8 @@ pub(super) struct Budget {
     pub(super) refill_period_ms: Option<i64>,
     pub(super) slice_factor: Option<f64>,
     pub(super) max_wait_ms: Option<i64>,
+    pub(super) reserve: Option<i64>,
+    pub(super) demand_horizon_ms: Option<i64>,
     pub(super) failure_mode: Option<FailureModeName>,
     pub(super) public_name: Option<String>,
     pub(super) keys: Option<i64>,

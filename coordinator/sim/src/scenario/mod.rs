@@ -20,12 +20,16 @@ mod check;
 mod design;
 mod file;
 mod ranges;
+mod report;
+mod run;
 
 use std::ops::Range;
 
 use thiserror::Error;
 
 pub use design::Design;
+pub use report::COORDINATOR_MESSAGES_PER_S;
+pub use run::{BudgetFigures, Figures, Results};
 
 use crate::{system::Setup, traffic::Flow};
 

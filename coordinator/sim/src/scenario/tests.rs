@@ -53,6 +53,8 @@ fn everything_that_is_said_is_meant() {
         refill = 100
         refill_period_ms = 60000
         slice_factor = 2
+        reserve = 1
+        demand_horizon_ms = 500
         keys = 3
 
         [budgets.orders]
@@ -106,7 +108,11 @@ fn everything_that_is_said_is_meant() {
         (500, 2_000)
     );
     assert_eq!(setup.policies.len(), 4);
-    assert_eq!(setup.policies[1].slice_factor_milli, 2_000);
+    let search = &setup.policies[1];
+    assert_eq!(
+        (search.slice_factor_milli, search.reserve, search.horizon_us),
+        (2_000, 1, Some(500_000))
+    );
     assert_eq!(
         setup.faults,
         [
@@ -181,6 +187,14 @@ fn what_cannot_be_is_named_with_its_value_and_its_range() {
         (
             "max_wait_ms = 0",
             "budgets.orders.max_wait_ms (0) must be 1 to 60000",
+        ),
+        (
+            "reserve = 100",
+            "budgets.orders.reserve (100) must be 0 or less than limit (100)",
+        ),
+        (
+            "demand_horizon_ms = 5",
+            "budgets.orders.demand_horizon_ms (5) must be 10 to 10000",
         ),
         (
             "capacity = 3",

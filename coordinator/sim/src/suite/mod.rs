@@ -2,6 +2,8 @@
 //! is a file of its own.
 
 mod baselines;
+mod findings;
+pub mod pictures;
 mod questions;
 
 use std::{
@@ -13,9 +15,10 @@ use std::{
     thread,
 };
 
-use crate::output::{Chart, Progress, Table};
+use crate::output::Progress;
 
 pub use baselines::baselines;
+pub use findings::{Findings, PictureError};
 pub use questions::questions;
 
 /// What all suites are told.
@@ -27,25 +30,6 @@ pub struct Conditions<'a> {
     pub reduced: bool,
     /// Is told how far it is.
     pub progress: &'a dyn Progress,
-}
-
-/// What a suite found.
-#[derive(Clone, Debug, Default)]
-pub struct Findings {
-    /// Its figures.
-    pub tables: Vec<Table>,
-    /// Pictures of them.
-    pub charts: Vec<Chart>,
-    /// What is not as it must be, a sentence each; none: all is well.
-    pub complaints: Vec<String>,
-}
-
-impl Findings {
-    /// Whether everything is as it must be.
-    #[must_use]
-    pub fn hold(&self) -> bool {
-        self.complaints.is_empty()
-    }
 }
 
 /// Runs jobs, as many at once as there are processors. The results are in the

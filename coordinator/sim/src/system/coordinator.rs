@@ -228,11 +228,15 @@ impl Coordinator {
 
     /// Whether an entry is to be written now.
     pub(super) fn is_due(&self, now_us: u64) -> bool {
-        self.in_flight.is_none() && self.due_us(now_us).is_some_and(|due| due <= now_us)
+        self.due_us(now_us).is_some_and(|due_us| due_us <= now_us)
     }
 
-    /// When an entry is due though nobody says anything more.
+    /// When an entry is due though nobody says anything more; none while one is in
+    /// flight.
     pub(super) fn due_us(&self, now_us: u64) -> Option<u64> {
+        if self.in_flight.is_some() {
+            return None;
+        }
         let stamp_us = self.stamp_us(now_us)?;
         if !self.waiting.is_empty() || self.more_due || self.allotter.is_due(stamp_us) {
             return Some(now_us);
