@@ -61,3 +61,76 @@ fn top_shares(mut shares: Vec<f64>) -> Vec<f64> {
     }
     top
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        SECOND, Source as _,
+        traffic::{Arrivals, Cost, Flow, Traffic},
+    };
+
+    const KIND: Kind = Kind::SlidingWindow {
+        limit: 100,
+        window_us: 60 * SECOND,
+    };
+    const FROM_US: u64 = 300 * SECOND;
+
+    fn bound(gateways: usize, routing: Routing, load: f64, page_loads: bool) -> f64 {
+        let per_second = load * 100.0 / 60.0;
+        let flow = Flow {
+            key: 0,
+            arrivals: if page_loads {
+                Arrivals::PageLoads { per_second }
+            } else {
+                Arrivals::Poisson { per_second }
+            },
+            routing,
+            cost: Cost::Fixed(1),
+            from_us: 0,
+            until_us: 60 * 3_600 * SECOND,
+        };
+        let mut traffic = Traffic::new(11, gateways, vec![flow]);
+        let mut requests = Vec::new();
+        while traffic.next_us().is_some() {
+            requests.push(traffic.next_request());
+        }
+        wait_bound_pct(&requests, &KIND, routing, gateways, FROM_US).unwrap_or(f64::NAN)
+    }
+
+    #[test]
+    fn the_bound_is_what_was_proven_for_the_design() {
+        // Sixty hours: a percentage scatters by half a point.
+        for (gateways, routing, load, page_loads, known) in [
+            (2, Routing::Even, 0.8, false, 0.2),
+            (8, Routing::Even, 0.5, false, 0.0),
+            (8, Routing::Even, 0.8, false, 2.7),
+            (8, Routing::Even, 1.0, false, 26.0),
+            (32, Routing::Even, 0.8, false, 37.9),
+            (32, Routing::Skewed, 0.8, false, 14.0),
+            (8, Routing::Even, 0.8, true, 5.2),
+        ] {
+            let bound = bound(gateways, routing, load, page_loads);
+            assert!(
+                (bound - known).abs() < 1.0,
+                "{gateways} {routing:?} {load}: {bound}, known {known}"
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_is_claimed_where_routing_depends_on_the_past() {
+        let request = |units| Request {
+            id: 0,
+            at_us: 0,
+            gateway: 0,
+            key: 0,
+            units,
+        };
+        let moving = Routing::Moving { every_us: SECOND };
+        let bound = |units, routing| wait_bound_pct(&[request(units)], &KIND, routing, 8, 0);
+        assert_eq!(bound(1, moving), None);
+        assert_eq!(bound(2, Routing::Even), None);
+        assert_eq!(bound(1, Routing::One(3)), Some(0.0));
+    }
+}

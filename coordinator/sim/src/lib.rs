@@ -18,6 +18,7 @@ mod limiter;
 pub mod output;
 mod record;
 mod request;
+pub mod retries;
 pub mod scenario;
 pub mod suite;
 pub mod system;

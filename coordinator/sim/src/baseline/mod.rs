@@ -5,6 +5,7 @@
 mod ask_when_empty;
 mod assume_others;
 mod central_log;
+mod design;
 mod exact;
 mod keys;
 mod leased;
@@ -15,9 +16,13 @@ mod synced;
 mod syncs;
 mod track_share;
 
+#[cfg(test)]
+mod tests;
+
 pub use ask_when_empty::AskWhenEmpty;
 pub use assume_others::AssumeOthers;
 pub use central_log::CentralLog;
+pub use design::Design;
 pub use exact::{Exact, Log, Window};
 pub use keys::Keys;
 pub use plain_leases::PlainLeases;

@@ -4,6 +4,7 @@
 mod baselines;
 mod findings;
 pub mod pictures;
+mod measure;
 mod questions;
 
 use std::{
