@@ -29,37 +29,41 @@ struct Extent {
     retry_seeds: u64,
     /// The law of floods is checked for so many gateways.
     law_gateways: &'static [usize],
+    /// Multiples of the limit that floods come at.
+    floods: &'static [f64],
     /// Fewer runs miss by more: tolerances are multiplied by this.
     widen: f64,
 }
 
 impl Extent {
-    /// As many as the study made of quiet keys, three hours of a busy key, an hour of
-    /// each flood, and twice as many as the study made of retrying clients.
+    /// As many as the study made of quiet keys, three hours of a busy key, 100 minutes
+    /// of each flood, and twice as many as the study made of retrying clients.
     fn full(seed: u64) -> Self {
         Self {
             seed,
             seeds: 5,
             minutes: 300,
             busy_minutes: 36,
-            flood_minutes: 12,
+            flood_minutes: 20,
             retry_seeds: 40,
             law_gateways: &[2, 4, 8, 16, 32],
+            floods: &[1.5, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0],
             widen: 1.0,
         }
     }
 
-    /// Two hours of a quiet key, ten minutes of the others. An hour's refusals
+    /// Two hours of a quiet key, some minutes of the others. An hour's refusals
     /// scatter by about a point at 80 % load, hence twice the tolerance.
     fn reduced(seed: u64) -> Self {
         Self {
             seed,
             seeds: 2,
             minutes: 60,
-            busy_minutes: 5,
-            flood_minutes: 4,
-            retry_seeds: 5,
+            busy_minutes: 4,
+            flood_minutes: 5,
+            retry_seeds: 4,
             law_gateways: &[8],
+            floods: &[1.5, 10.0, 100.0],
             widen: 2.0,
         }
     }
@@ -218,7 +222,7 @@ mod tests {
         };
         let findings = baselines(&conditions);
         assert!(findings.hold(), "{}", findings.complaints.join("\n"));
-        assert!(findings.tables[0].len() > 40);
+        assert!(findings.tables[0].len() > 50);
     }
 
     #[test]

@@ -2,13 +2,15 @@
 //! Knows no expectations.
 
 use leasehold_checkers::{Admission, Promise};
+use leasehold_ledger::policy::Kind;
 
 use crate::{
-    Limiter, Record, SECOND, Tally,
-    baseline::Offsets,
-    baseline::{Design, SharedCounter, Syncs, Window},
+    Limiter, Record, SECOND, Source as _, Tally,
+    baseline::{Design, Offsets, SharedCounter, Syncs, Window},
     drive,
+    system::{Leasehold, Setup},
     traffic::{Arrivals, Cost, Flow, Routing, Traffic},
+    wait_bound_pct,
 };
 
 /// Runs are recorded in pieces of so much time, so that a flood fits into memory.
@@ -16,8 +18,12 @@ const PIECE_US: u64 = 300 * SECOND;
 const MINUTE_US: u64 = 60 * SECOND;
 /// The window of all runs here.
 pub(super) const WINDOW_US: u64 = MINUTE_US;
-/// What is left out at a run's beginning: windows and estimates fill.
+/// What is left out at a run's beginning: windows and estimates fill. A flood fills
+/// them sooner.
 pub(super) const WARM_UP_US: u64 = 5 * MINUTE_US;
+const FLOOD_WARM_UP_US: u64 = 2 * MINUTE_US;
+/// More than so many requests per limit are a flood.
+const FLOOD_ABOVE: f64 = 1.0;
 
 /// A design's setting and the traffic that it gets.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,8 +45,8 @@ pub(super) struct Setting {
 pub(super) struct Figures {
     pub(super) tally: Tally,
     pub(super) minutes: f64,
-    /// Messages of the whole run, per request of the whole run.
-    pub(super) messages_per_request: f64,
+    /// Messages that the key was the reason for, per request of the whole run.
+    pub(super) keyed_per_request: f64,
     /// The most units admitted in any window, as a multiple of the limit.
     pub(super) worst: f64,
 }
@@ -128,26 +134,70 @@ impl Setting {
             .limiter(self.gateways, self.limit, WINDOW_US, syncs, 0)
     }
 
-    /// Runs it for so many minutes after its beginning. The limiter must answer at
-    /// once.
+    /// Runs it for so many minutes after its beginning.
     pub(super) fn run(&self, seed: u64, minutes: u64) -> Figures {
-        let until_us = WARM_UP_US + minutes * MINUTE_US;
-        let mut limiter = self.limiter(seed);
+        // These answer at once, so that no request is open when a piece ends.
+        self.run_with(&mut *self.limiter(seed), seed, minutes, PIECE_US)
+    }
+
+    /// The same traffic for Leasehold with its shipped policy.
+    pub(super) fn run_leasehold(&self, seed: u64, minutes: u64) -> Figures {
+        let setup = Setup::of_one_key(seed, self.gateways, self.kind());
+        self.run_with(&mut Leasehold::new(setup), seed, minutes, u64::MAX)
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        Kind::SlidingWindow {
+            limit: self.limit,
+            window_us: WINDOW_US,
+        }
+    }
+
+    fn warm_up_us(&self) -> u64 {
+        if self.load > FLOOD_ABOVE {
+            FLOOD_WARM_UP_US
+        } else {
+            WARM_UP_US
+        }
+    }
+
+    /// The least share of requests that must wait, in percent, where it is known.
+    pub(super) fn wait_bound_pct(&self, seed: u64, minutes: u64) -> Option<f64> {
+        let from_us = self.warm_up_us();
+        let mut traffic = self.traffic(seed, from_us + minutes * MINUTE_US);
+        let mut requests = Vec::new();
+        while traffic.next_us().is_some() {
+            requests.push(traffic.next_request());
+        }
+        wait_bound_pct(
+            &requests,
+            &self.kind(),
+            self.routing,
+            self.gateways,
+            from_us,
+        )
+    }
+
+    fn run_with(
+        &self,
+        limiter: &mut dyn Limiter,
+        seed: u64,
+        minutes: u64,
+        piece_us: u64,
+    ) -> Figures {
+        let warm_up_us = self.warm_up_us();
+        let until_us = warm_up_us + minutes * MINUTE_US;
         let mut source = self.traffic(seed, until_us);
         let mut figures = Figures::default();
         let mut admissions: Vec<Admission> = Vec::new();
-        let (mut from_us, mut requests) = (0, 0_u64);
+        let (mut from_us, mut requests) = (0_u64, 0_u64);
         while from_us < until_us {
-            // The beginning is a piece of its own.
-            let to_us = (from_us + PIECE_US).min(until_us);
+            let to_us = from_us.saturating_add(piece_us).min(until_us);
             let mut record = Record::new();
-            drive(&mut *limiter, &mut source, to_us, &mut record);
+            drive(limiter, &mut source, to_us, &mut record);
             admissions.extend(record.admissions(0));
-            let tally = Tally::of(record.outcomes());
-            requests += tally.requests;
-            if from_us >= WARM_UP_US {
-                figures.tally.add(&tally);
-            }
+            requests += record.outcomes().len() as u64;
+            figures.tally.add(&Tally::of(record.since(warm_up_us)));
             from_us = to_us;
         }
         let promise = Promise::Window {
@@ -157,8 +207,7 @@ impl Setting {
         let messages = limiter.messages();
         figures.minutes = real(minutes);
         figures.worst = promise.judge(&admissions).worst_ratio;
-        figures.messages_per_request =
-            real(messages.keyed + messages.regular) / real(requests.max(1));
+        figures.keyed_per_request = real(messages.keyed) / real(requests.max(1));
         figures
     }
 }

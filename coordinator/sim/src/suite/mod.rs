@@ -4,6 +4,7 @@
 mod baselines;
 mod findings;
 pub mod pictures;
+mod comparisons;
 mod measure;
 mod questions;
 
@@ -20,6 +21,7 @@ use crate::output::Progress;
 
 pub use baselines::baselines;
 pub use findings::{Findings, PictureError};
+pub use comparisons::comparisons;
 pub use questions::questions;
 
 /// What all suites are told.
