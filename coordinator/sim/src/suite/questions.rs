@@ -104,18 +104,20 @@ fn place(index: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::output::Unwatched;
+    use crate::{SECOND, baseline::Design, suite::measure::Setting, traffic::Routing};
 
     #[test]
-    fn sticky_routing_passes_no_limit() {
-        let conditions = Conditions {
-            seed: 1,
-            reduced: true,
-            progress: &Unwatched,
+    fn routing_that_moves_passes_no_limit() {
+        let setting = Setting {
+            gateways: 8,
+            load: 1.0,
+            routing: Routing::Moving {
+                every_us: 10 * SECOND,
+            },
+            ..Setting::usual(Design::AskWhenEmpty)
         };
-        let found = sticky::answer(&conditions);
-        assert!(found.hold(), "{:?}", found.complaints);
-        assert_eq!(found.charts.len(), 1);
+        let ours = setting.run_leasehold(1, 1);
+        assert!(ours.tally.requests > 50);
+        assert!(ours.worst <= 1.0, "{} times the limit", ours.worst);
     }
 }
