@@ -3,25 +3,26 @@
 use crate::{Answer, Limiter, Messages, Request};
 
 /// One limiter per key, by the key's number.
-pub struct Keys {
-    limiters: Vec<Box<dyn Limiter>>,
+#[derive(Clone, Debug)]
+pub struct Keys<L> {
+    limiters: Vec<L>,
 }
 
-impl Keys {
+impl<L: Limiter> Keys<L> {
     /// A limiter for every key.
     #[must_use]
-    pub fn new(limiters: Vec<Box<dyn Limiter>>) -> Self {
+    pub fn new(limiters: Vec<L>) -> Self {
         Self { limiters }
     }
 }
 
-impl Limiter for Keys {
+impl<L: Limiter> Limiter for Keys<L> {
     fn request(&mut self, request: &Request, answers: &mut Vec<Answer>) {
         self.limiters[request.key].request(request, answers);
     }
 
     fn next_us(&self) -> Option<u64> {
-        let next = self.limiters.iter().filter_map(|limiter| limiter.next_us());
+        let next = self.limiters.iter().filter_map(L::next_us);
         next.min()
     }
 

@@ -3,9 +3,9 @@
 use leasehold_checkers::Promise;
 use leasehold_ledger::policy::Kind;
 
-use super::{Design, Keys, Syncs};
+use super::{Design, Keys, SharedCounter, Syncs, Window};
 use crate::{
-    Limiter, Record, Request, SECOND, Source as _, Verdict, drive,
+    Limiter, Record, Request, SECOND, Verdict, drive,
     traffic::{Arrivals, Cost, Flow, Routing, Traffic},
 };
 
@@ -170,23 +170,29 @@ fn only_requests_that_go_to_the_store_wait() {
 
 #[test]
 fn each_key_has_a_limiter_to_itself() {
-    let mut keys = Keys::new(vec![
-        limiter(Design::CentralLog, 2),
-        limiter(Design::SharedCounter, 2),
-    ]);
-    let flows = vec![flow(0, 0.8, Cost::Fixed(1)), flow(1, 0.8, Cost::Fixed(1))];
-    let mut traffic = Traffic::new(3, 2, flows);
-    let mut record = Record::new();
-    drive(&mut keys, &mut traffic, 600 * SECOND, &mut record);
-    let alone = {
-        let mut traffic = Traffic::new(3, 2, vec![flow(0, 0.8, Cost::Fixed(1))]);
-        let mut record = Record::new();
-        let mut central = limiter(Design::CentralLog, 2);
-        drive(&mut *central, &mut traffic, 600 * SECOND, &mut record);
-        record.admissions(0)
+    let shared = || {
+        let syncs = Syncs::every(SECOND, 5);
+        SharedCounter::new(2, LIMIT, Window::Sliding(WINDOW_US), syncs)
     };
-    assert_eq!(record.admissions(0), alone);
+    let until_us = 600 * SECOND;
+    let both = vec![flow(0, 2.0, Cost::Fixed(1)), flow(1, 0.8, Cost::Fixed(1))];
+    let mut keys = Keys::new(vec![shared(), shared()]);
+    let mut record = Record::new();
+    drive(
+        &mut keys,
+        &mut Traffic::new(3, 2, both),
+        until_us,
+        &mut record,
+    );
+    let mut alone = Record::new();
+    let first = vec![flow(0, 2.0, Cost::Fixed(1))];
+    drive(
+        &mut shared(),
+        &mut Traffic::new(3, 2, first),
+        until_us,
+        &mut alone,
+    );
+    assert_eq!(record.admissions(0), alone.admissions(0));
     assert!(!record.admissions(1).is_empty());
-    assert!(traffic.next_us().is_some());
     assert_eq!(keys.messages().regular, 2 * 2 * 600);
 }

@@ -5,12 +5,11 @@ use leasehold_checkers::{Admission, Promise};
 use leasehold_ledger::policy::Kind;
 
 use crate::{
-    Limiter, Record, SECOND, Source as _, Tally,
+    Limiter, Record, SECOND, Tally,
     baseline::{Design, Offsets, SharedCounter, Syncs, Window},
     drive,
     system::{Leasehold, Setup},
     traffic::{Arrivals, Cost, Flow, Routing, Traffic},
-    wait_bound_pct,
 };
 
 /// Runs are recorded in pieces of so much time, so that a flood fits into memory.
@@ -159,23 +158,6 @@ impl Setting {
         } else {
             WARM_UP_US
         }
-    }
-
-    /// The least share of requests that must wait, in percent, where it is known.
-    pub(super) fn wait_bound_pct(&self, seed: u64, minutes: u64) -> Option<f64> {
-        let from_us = self.warm_up_us();
-        let mut traffic = self.traffic(seed, from_us + minutes * MINUTE_US);
-        let mut requests = Vec::new();
-        while traffic.next_us().is_some() {
-            requests.push(traffic.next_request());
-        }
-        wait_bound_pct(
-            &requests,
-            &self.kind(),
-            self.routing,
-            self.gateways,
-            from_us,
-        )
     }
 
     fn run_with(

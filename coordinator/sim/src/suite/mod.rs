@@ -3,9 +3,8 @@
 
 mod baselines;
 mod findings;
-pub mod pictures;
-mod comparisons;
 mod measure;
+pub mod pictures;
 mod questions;
 
 use std::{
@@ -21,7 +20,6 @@ use crate::output::Progress;
 
 pub use baselines::baselines;
 pub use findings::{Findings, PictureError};
-pub use comparisons::comparisons;
 pub use questions::questions;
 
 /// What all suites are told.
