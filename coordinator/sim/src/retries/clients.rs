@@ -229,3 +229,115 @@ impl Source for Clients {
         self.try_at(answer.at_us.saturating_add(wait_us), index);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Record, drive};
+
+    /// Refuses everything and says when to come back; notes when each job came.
+    struct Closed(u64);
+
+    impl crate::Limiter for Closed {
+        fn request(&mut self, request: &Request, answers: &mut Vec<Answer>) {
+            answers.push(Answer {
+                id: request.id,
+                at_us: request.at_us,
+                verdict: Verdict::Refused {
+                    retry_after_us: Some(self.0),
+                },
+                waited: false,
+            });
+        }
+
+        fn next_us(&self) -> Option<u64> {
+            None
+        }
+
+        fn advance(&mut self, _now_us: u64, _answers: &mut Vec<Answer>) {}
+
+        fn messages(&self) -> crate::Messages {
+            crate::Messages::default()
+        }
+    }
+
+    /// When one client's only job is tried.
+    fn tries_us(retry: Retry, retry_after_us: u64) -> Vec<u64> {
+        let habits = Habits {
+            clients: 1,
+            jobs_per_second: 0.001,
+            retry,
+            attempts: Attempts::Anywhere,
+        };
+        let mut clients = Clients::new(4, 1, habits);
+        let second = clients.jobs()[0].born_us + 100 * SECOND;
+        let mut record = Record::new();
+        drive(
+            &mut Closed(retry_after_us),
+            &mut clients,
+            second,
+            &mut record,
+        );
+        let outcomes = record.outcomes().iter();
+        let first = clients.jobs()[0].born_us;
+        let tries: Vec<u64> = outcomes
+            .map(|outcome| outcome.request.at_us)
+            .take_while(|at_us| *at_us < clients.jobs()[1].born_us)
+            .map(|at_us| at_us - first)
+            .collect();
+        assert!(tries.len() > 5, "{tries:?}");
+        tries
+    }
+
+    #[test]
+    fn a_flat_retry_listens_to_nobody() {
+        let tries = tries_us(Retry::Flat(300), 5 * SECOND);
+        assert_eq!(tries[..4], [0, 300, 600, 900]);
+    }
+
+    #[test]
+    fn who_obeys_waits_for_whole_seconds_rounded_up() {
+        let obeying = Retry::RetryAfter { jitter: false };
+        assert_eq!(tries_us(obeying, 1)[..3], [0, SECOND, 2 * SECOND]);
+        assert_eq!(tries_us(obeying, SECOND)[..2], [0, SECOND]);
+        assert_eq!(tries_us(obeying, SECOND + 1)[..2], [0, 2 * SECOND]);
+    }
+
+    #[test]
+    fn jitter_never_comes_back_earlier_than_told() {
+        let tries = tries_us(Retry::RetryAfter { jitter: true }, 1_500_000);
+        let waits: Vec<u64> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(
+            waits
+                .iter()
+                .all(|us| (2 * SECOND..=4 * SECOND).contains(us))
+        );
+        assert!(waits.iter().any(|us| *us > 3 * SECOND));
+    }
+
+    #[test]
+    fn full_jitter_grows_to_its_cap() {
+        let tries = tries_us(Retry::FullJitter, 0);
+        let waits: Vec<u64> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let mut most = BACKOFF_BASE_US;
+        for wait in waits {
+            assert!(wait <= most);
+            most = (2 * most).min(BACKOFF_CAP_US);
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_jobs_whatever_becomes_of_them() {
+        let jobs = |limit| {
+            let mut clients = Clients::new(9, 8, Habits::fifty(Retry::FullJitter));
+            let mut record = Record::new();
+            let mut limiter =
+                super::super::OneNode::new(super::super::Algorithm::SlidingLog, limit, SECOND);
+            drive(&mut limiter, &mut clients, 20 * SECOND, &mut record);
+            let jobs = clients.jobs().iter();
+            jobs.map(|job| (job.client, job.born_us))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(jobs(5), jobs(50));
+    }
+}

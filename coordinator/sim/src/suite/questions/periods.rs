@@ -11,15 +11,16 @@ use crate::{
 
 const LIMIT: u64 = 10;
 const WINDOW_US: u64 = SECOND;
-const PERIODS_MS: [u64; 23] = [
-    250, 300, 333, 400, 500, 600, 667, 700, 750, 800, 900, 950, 1_000, 1_050, 1_100, 1_300, 1_500,
-    1_700, 1_950, 2_000, 2_050, 2_500, 3_000,
-];
+/// From 0.25 s to 2.5 s in steps of 0.05 s: multiples of the time between two tokens
+/// (0.1 s) and what lies between them.
+const STEP_MS: u64 = 50;
+const STEPS: std::ops::RangeInclusive<u64> = 5..=50;
 
 pub(super) fn answer(conditions: &Conditions) -> Findings {
+    let periods_ms: Vec<u64> = STEPS.map(|step| step * STEP_MS).collect();
     let mut cases = Vec::new();
     for algorithm in Algorithm::SOUND {
-        for period_ms in PERIODS_MS {
+        for &period_ms in &periods_ms {
             cases.push(Case {
                 limiter: move |_| -> Box<dyn Limiter> {
                     Box::new(OneNode::new(algorithm, LIMIT, WINDOW_US))
@@ -44,10 +45,10 @@ pub(super) fn answer(conditions: &Conditions) -> Findings {
         ],
     );
     let by_algorithm: Vec<Vec<f64>> = means
-        .chunks(PERIODS_MS.len())
+        .chunks(periods_ms.len())
         .map(|periods| periods.iter().map(|run| run.first_try_pct).collect())
         .collect();
-    for (index, period_ms) in PERIODS_MS.into_iter().enumerate() {
+    for (index, &period_ms) in periods_ms.iter().enumerate() {
         let mut cells = vec![Cell::Count(period_ms)];
         let row = by_algorithm.iter().map(|of| Cell::Figure(of[index], 1));
         cells.extend(row);
@@ -55,7 +56,7 @@ pub(super) fn answer(conditions: &Conditions) -> Findings {
     }
     let series = Algorithm::SOUND.iter().zip(&by_algorithm);
     let series = series.map(|(algorithm, shares)| {
-        let seconds = PERIODS_MS.into_iter().map(|ms| real(ms) / 1_000.0);
+        let seconds = periods_ms.iter().map(|&ms| real(ms) / 1_000.0);
         let role = match algorithm {
             Algorithm::FixedWindow => Role::Ours,
             _ => Role::Other,

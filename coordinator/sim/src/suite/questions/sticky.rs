@@ -17,24 +17,24 @@ use crate::{
 const ROUTINGS: [(&str, Routing); 5] = [
     ("even", Routing::Even),
     (
-        "moves every 10 s",
+        "moves, 10 s",
         Routing::Moving {
             every_us: 10 * SECOND,
         },
     ),
     (
-        "moves every 60 s",
+        "moves, 60 s",
         Routing::Moving {
             every_us: 60 * SECOND,
         },
     ),
     (
-        "moves every 600 s",
+        "moves, 600 s",
         Routing::Moving {
             every_us: 600 * SECOND,
         },
     ),
-    ("stays at one", Routing::One(0)),
+    ("one gateway", Routing::One(0)),
 ];
 const LOADS: [f64; 2] = [0.8, 1.0];
 const GATEWAYS: [usize; 2] = [8, 32];
@@ -148,7 +148,10 @@ pub(super) fn answer(conditions: &Conditions) -> Findings {
         name: "sticky-routing",
         title: "The stickier the routing, the less has to wait".to_owned(),
         setting: "100 per 60 s, 8 gateways, 80 % load".to_owned(),
-        x: Axis::names("routing", names.to_vec()),
+        x: Axis::names(
+            "where requests go, and how often that moves",
+            names.to_vec(),
+        ),
         y: Axis::linear("requests that waited, %"),
         series: vec![
             bars("Leasehold", Role::Ours, |waited| waited.0),
