@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -11,7 +11,7 @@ use clap::{ArgGroup, ValueEnum};
 use leasehold_sim::{
     output::Bar,
     scenario::{COORDINATOR_MESSAGES_PER_S, Scenario},
-    suite::{self, Conditions, Findings},
+    suite::{self, Conditions, Findings, pictures},
 };
 
 use super::complain;
@@ -64,18 +64,23 @@ pub fn run(flags: &SimulateFlags) -> ExitCode {
     let bar = Bar::new();
     let findings = match (&flags.scenario, flags.suite) {
         (Some(file), _) => scenario(flags, file, &bar),
-        (None, Some(suite)) => Ok(run_suite(flags, suite, &bar)),
+        (None, Some(suite)) => Ok(suite.run(&flags.conditions(&bar))),
         // The flags' group lets nobody come here.
         (None, None) => Err("say --scenario FILE or --suite NAME".to_owned()),
     };
-    bar.clear();
     let findings = match findings {
         Ok(findings) => findings,
         Err(message) => {
+            bar.clear();
             complain(&message);
             return ExitCode::from(2);
         }
     };
+    let pictures = match (&flags.pictures, flags.suite) {
+        (Some(folder), Some(suite)) => Some((folder, suite.pictures(&flags.conditions(&bar)))),
+        _ => None,
+    };
+    bar.clear();
     let text = if flags.json {
         findings.json_lines()
     } else if flags.csv {
@@ -85,12 +90,13 @@ pub fn run(flags: &SimulateFlags) -> ExitCode {
     };
     // A reader that went away (`| head`) is no error.
     let _ = io::stdout().write_all(text.as_bytes());
-    let mut is_well = findings.hold();
     for complaint in &findings.complaints {
         complain(complaint);
     }
-    if let Some(folder) = &flags.pictures {
-        match findings.write_to(folder) {
+    let mut is_well = findings.hold();
+    if let Some((folder, mut pictures)) = pictures {
+        pictures.add(findings);
+        match pictures.write_to(folder) {
             Ok(files) => {
                 let _ = writeln!(
                     io::stderr(),
@@ -108,7 +114,7 @@ pub fn run(flags: &SimulateFlags) -> ExitCode {
     ExitCode::from(u8::from(!is_well))
 }
 
-fn scenario(flags: &SimulateFlags, file: &PathBuf, bar: &Bar) -> Result<Findings, String> {
+fn scenario(flags: &SimulateFlags, file: &Path, bar: &Bar) -> Result<Findings, String> {
     let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let mut scenario =
         Scenario::parse(&text).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -119,14 +125,34 @@ fn scenario(flags: &SimulateFlags, file: &PathBuf, bar: &Bar) -> Result<Findings
     Ok(results.findings(&scenario, flags.coordinator_messages_per_s))
 }
 
-fn run_suite(flags: &SimulateFlags, suite: Suite, bar: &Bar) -> Findings {
-    let conditions = Conditions {
-        seed: flags.seed.unwrap_or(1),
-        reduced: flags.reduced,
-        progress: bar,
-    };
-    match suite {
-        Suite::Baselines => suite::baselines(&conditions),
-        Suite::Questions => suite::questions(&conditions),
+impl SimulateFlags {
+    fn conditions<'a>(&self, bar: &'a Bar) -> Conditions<'a> {
+        Conditions {
+            seed: self.seed.unwrap_or(1),
+            reduced: self.reduced,
+            progress: bar,
+        }
+    }
+}
+
+impl Suite {
+    fn run(self, conditions: &Conditions<'_>) -> Findings {
+        match self {
+            Self::Baselines => suite::baselines(conditions),
+            Self::Questions => suite::questions(conditions),
+        }
+    }
+
+    /// Runs that only its pictures need.
+    fn pictures(self, conditions: &Conditions<'_>) -> Findings {
+        match self {
+            Self::Baselines => {
+                let mut findings = pictures::by_flood(conditions);
+                findings.add(pictures::by_sync_interval(conditions));
+                findings
+            }
+            // Their own runs are pictured.
+            Self::Questions => Findings::default(),
+        }
     }
 }

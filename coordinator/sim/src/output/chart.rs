@@ -49,6 +49,9 @@ pub struct Series {
     pub label: String,
     /// Decides its colour and weight.
     pub role: Role,
+    /// Which of the colours of its role it has, so that the same thing has the same
+    /// colour in every picture; none: the next.
+    pub hue: Option<usize>,
     /// How it is drawn.
     pub mark: Mark,
     /// Its figures, by x.
@@ -121,6 +124,7 @@ impl Series {
         Self {
             label: label.into(),
             role,
+            hue: None,
             mark: Mark::Line,
             points,
         }
@@ -132,8 +136,18 @@ impl Series {
         Self {
             label: label.into(),
             role,
+            hue: None,
             mark: Mark::Bars,
             points,
+        }
+    }
+
+    /// The same in a colour that it has in other pictures, too.
+    #[must_use]
+    pub fn hued(self, hue: usize) -> Self {
+        Self {
+            hue: Some(hue),
+            ..self
         }
     }
 }

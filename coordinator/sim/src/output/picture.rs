@@ -255,13 +255,16 @@ fn legend(put: &Pen<'_, '_>, all: &[Series], colours: &[RGBColor]) -> Result<(),
     Ok(())
 }
 
-/// A colour for each series; others in turn.
+/// A colour for each series; others in turn, unless they have one of their own.
 fn colours(all: &[Series]) -> Vec<RGBColor> {
     let mut others = OTHERS.iter().cycle();
     let colours = all.iter().map(|series| match series.role {
         Role::Ours => OURS,
         Role::Bound => BOUND,
-        Role::Other => others.next().copied().unwrap_or(QUIET),
+        Role::Other => match series.hue {
+            Some(hue) => OTHERS[hue % OTHERS.len()],
+            None => others.next().copied().unwrap_or(QUIET),
+        },
     });
     colours.collect()
 }
@@ -353,6 +356,7 @@ mod tests {
                 Series {
                     label: "leasehold".to_owned(),
                     role: Role::Ours,
+                    hue: None,
                     mark,
                     points: vec![(50.0, 0.0), (80.0, 3.6), (100.0, 33.0)],
                 },

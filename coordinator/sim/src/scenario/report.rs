@@ -206,8 +206,9 @@ impl Report<'_> {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = vec![
-            "waits: share of requests that waited for a message · bound: no policy can have fewer waits (none is \
-             claimed where routing moves or requests cost more than one unit)"
+            "waits: share of requests that waited for a message · bound: the fewest waits of any policy that admits \
+             what an exact central log admits (none is claimed where routing moves or differs within a key, and where \
+             requests cost more than one unit)"
                 .to_owned(),
             "excess: refusals beyond an exact central log on the same requests, in percentage points".to_owned(),
         ];

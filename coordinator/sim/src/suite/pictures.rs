@@ -17,6 +17,8 @@ const MINUTE: u64 = 60 * SECOND;
 /// What the published studies measure with: 100 in any minute.
 const LIMIT: u64 = 100;
 const WINDOW_US: u64 = MINUTE;
+/// A session's ttl is at least three sync intervals.
+const SYNCS_PER_TTL: u64 = 4;
 
 /// One point along a picture's axis.
 #[derive(Clone)]
@@ -38,7 +40,10 @@ impl Point {
         };
         let mut setup = Setup::of_one_key(seed, self.gateways, kind);
         setup.settings.sync_interval_us = self.sync_us;
-        setup.settings.session_ttl_us = setup.settings.session_ttl_us.max(4 * self.sync_us);
+        setup.settings.session_ttl_us = setup
+            .settings
+            .session_ttl_us
+            .max(SYNCS_PER_TTL * self.sync_us);
         let until_us = (self.minutes + 5) * MINUTE;
         let scenario = Scenario {
             setup,
@@ -289,6 +294,7 @@ fn lines<'a>(
     measured: impl Iterator<Item = &'a Measured> + Clone,
     point: impl Fn(&Measured) -> (f64, f64),
 ) -> Vec<Series> {
+    let hue = |design: &Design| Design::ALL.iter().position(|other| other == design);
     let each = designs.iter().map(|design| {
         let points = measured.clone().filter(|m| m.design == *design).map(&point);
         let role = if *design == Design::Leasehold {
@@ -296,7 +302,9 @@ fn lines<'a>(
         } else {
             Role::Other
         };
+        // The first of all is ours, which has a colour of its own.
         Series::line(design.name().replace('_', " "), role, points.collect())
+            .hued(hue(design).unwrap_or(0).saturating_sub(1))
     });
     each.collect()
 }
