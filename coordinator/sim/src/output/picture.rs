@@ -51,6 +51,8 @@ const OTHERS: [RGBColor; 8] = [
 ];
 /// Above so many bars, none has its figure written on it.
 const WRITTEN_BARS_MAX: usize = 24;
+/// A line through more points shows no dots.
+const DOTS_MAX: usize = 30;
 
 /// A picture that could not be drawn.
 #[derive(Debug, Error)]
@@ -155,7 +157,7 @@ impl Plot {
             .map(|point| self.at(*point))
             .collect();
         stroke.draw(put, points.clone())?;
-        if series.role != Role::Bound {
+        if series.role != Role::Bound && points.len() <= DOTS_MAX {
             for point in points {
                 stroke.dot(put, point)?;
             }
@@ -180,11 +182,7 @@ impl Plot {
             let (right, _) = self.at((from + width * 0.94, y));
             put.rectangle([(left, top.min(BOTTOM)), (right, BOTTOM)], stroke.colour)?;
             if written {
-                let text = if y.abs() >= 10.0 {
-                    format!("{y:.0}")
-                } else {
-                    figure(y)
-                };
+                let text = figure(y);
                 let above = placed(font(11, &QUIET), HPos::Center, VPos::Bottom);
                 put.text(&text, (i32::midpoint(left, right), top - 3 * FINE), &above)?;
             }
@@ -324,9 +322,14 @@ fn placed(style: TextStyle<'static>, h: HPos, v: VPos) -> TextStyle<'static> {
     style.pos(Pos::new(h, v))
 }
 
-/// `0`, `0.38`, `4.2`.
+/// `0`, `0.38`, `4.2`, `85`.
 fn figure(value: f64) -> String {
-    let text = format!("{value:.2}");
+    let decimals = match value.abs() {
+        size if size >= 10.0 => return format!("{value:.0}"),
+        size if size >= 1.0 => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.decimals$}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
