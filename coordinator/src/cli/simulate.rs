@@ -156,3 +156,37 @@ impl Suite {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::SimulateFlags;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: SimulateFlags,
+    }
+
+    fn is_usage(flags: &[&str]) -> bool {
+        Line::try_parse_from([&["simulate"], flags].concat()).is_ok()
+    }
+
+    #[test]
+    fn either_a_scenario_or_a_suite_is_simulated() {
+        assert!(is_usage(&["--scenario", "a.toml", "--seed", "7", "--json"]));
+        assert!(is_usage(&["--suite", "baselines", "--reduced", "--csv"]));
+        assert!(is_usage(&["--suite", "questions", "--pictures", "out"]));
+        assert!(!is_usage(&[]));
+        assert!(!is_usage(&["--suite", "questions", "--scenario", "a.toml"]));
+        assert!(!is_usage(&["--scenario", "a.toml", "--reduced"]));
+        assert!(!is_usage(&["--suite", "questions", "--json", "--csv"]));
+        assert!(!is_usage(&[
+            "--scenario",
+            "a.toml",
+            "--coordinator-messages-per-s",
+            "0"
+        ]));
+    }
+}

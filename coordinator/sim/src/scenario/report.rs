@@ -135,11 +135,15 @@ impl Report<'_> {
             _ => "all",
         };
         let mut cells = self.shares(figures.design, name, &all, &central, self.bound_pct());
-        let Messages { keyed, regular, .. } = figures.messages;
+        let Messages {
+            keyed,
+            regular,
+            acknowledgements,
+        } = figures.messages;
         let per_second = |count: u64| float(count) / self.seconds;
         cells.extend([
-            Cell::Figure(float(keyed + regular) / float(all.tally.requests.max(1)), 2),
-            Cell::Figure(per_second(keyed + regular), 1),
+            Cell::Figure(float(keyed) / float(all.tally.requests.max(1)), 2),
+            Cell::Figure(per_second(keyed + regular + acknowledgements), 1),
         ]);
         if let Some(work) = figures.work {
             for count in [
@@ -210,7 +214,9 @@ impl Report<'_> {
              what an exact central log admits (none is claimed where routing moves or differs within a key, and where \
              requests cost more than one unit)"
                 .to_owned(),
-            "excess: refusals beyond an exact central log on the same requests, in percentage points".to_owned(),
+            "excess: refusals beyond an exact central log on the same requests, in percentage points · msgs/request: \
+             without regular syncs and acknowledgements, which msgs/s count, too"
+                .to_owned(),
         ];
         let mut policies = self.scenario.setup.policies.iter();
         if policies.any(|policy| policy.kind.own_timescale_us() > self.scenario.from_us) {
