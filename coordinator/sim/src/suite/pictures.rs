@@ -144,7 +144,7 @@ pub fn by_load(conditions: &Conditions<'_>) -> Findings {
                 routing,
                 load,
                 sync_us: SECOND,
-                minutes: if conditions.reduced { 20 } else { 240 },
+                minutes: if conditions.reduced { 20 } else { 120 },
                 designs: designs.to_vec(),
             })
         })
@@ -256,7 +256,7 @@ pub fn by_sync_interval(conditions: &Conditions<'_>) -> Findings {
         routing: Routing::Skewed,
         load: 0.8,
         sync_us: sync_ms * 1_000,
-        minutes: if conditions.reduced { 20 } else { 240 },
+        minutes: if conditions.reduced { 20 } else { 120 },
         designs: designs.to_vec(),
     });
     let measured = measure(&points, conditions);
