@@ -146,7 +146,7 @@ pub(super) fn answer(conditions: &Conditions) -> Findings {
     let names = ROUTINGS.map(|(name, _)| name.to_owned());
     let chart = Chart {
         name: "sticky-routing",
-        title: "The stickier the routing, the less has to wait".to_owned(),
+        title: "Requests that wait where routing is sticky".to_owned(),
         setting: "100 per 60 s, 8 gateways, 80 % load".to_owned(),
         x: Axis::names(
             "where requests go, and how often that moves",
