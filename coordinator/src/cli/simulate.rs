@@ -51,6 +51,8 @@ pub struct SimulateFlags {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Suite {
+    /// The lease policy against its figures: waits, refusals, messages, exactness
+    Design,
     /// The designs it is compared with, against published values
     Baselines,
     /// Questions that the published studies leave open
@@ -138,6 +140,7 @@ impl SimulateFlags {
 impl Suite {
     fn run(self, conditions: &Conditions<'_>) -> Findings {
         match self {
+            Self::Design => suite::design(conditions),
             Self::Baselines => suite::baselines(conditions),
             Self::Questions => suite::questions(conditions),
         }
@@ -146,6 +149,7 @@ impl Suite {
     /// Runs that only its pictures need.
     fn pictures(self, conditions: &Conditions<'_>) -> Findings {
         match self {
+            Self::Design => pictures::by_load(conditions),
             Self::Baselines => {
                 let mut findings = pictures::by_flood(conditions);
                 findings.add(pictures::by_sync_interval(conditions));
@@ -176,7 +180,7 @@ mod tests {
     #[test]
     fn either_a_scenario_or_a_suite_is_simulated() {
         assert!(is_usage(&["--scenario", "a.toml", "--seed", "7", "--json"]));
-        assert!(is_usage(&["--suite", "baselines", "--reduced", "--csv"]));
+        assert!(is_usage(&["--suite", "design", "--reduced", "--csv"]));
         assert!(is_usage(&["--suite", "questions", "--pictures", "out"]));
         assert!(!is_usage(&[]));
         assert!(!is_usage(&["--suite", "questions", "--scenario", "a.toml"]));

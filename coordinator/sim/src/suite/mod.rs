@@ -2,6 +2,7 @@
 //! is a file of its own.
 
 mod baselines;
+mod design;
 mod findings;
 mod measure;
 pub mod pictures;
@@ -19,6 +20,7 @@ use std::{
 use crate::output::Progress;
 
 pub use baselines::baselines;
+pub use design::design;
 pub use findings::{Findings, PictureError};
 pub use questions::questions;
 
