@@ -100,6 +100,12 @@ impl Demand {
         (self.rate * SECOND as f64 * 1000.0) as u64
     }
 
+    /// What may be left when more is asked for: at the rate of the peak, what is
+    /// there lasts through one round trip but for one time in a hundred.
+    pub(crate) fn low_water(&self, rtt_ns: u64) -> u64 {
+        low_water(self.peak * rtt_ns as f64 / self.horizon_ns() as f64)
+    }
+
     /// The units that one gateway should have at hand: `factor` times the mean
     /// over a horizon, or the peak over one if that is larger; at least 1.
     pub(crate) fn slice(&self, factor_milli: u32) -> u64 {
@@ -107,6 +113,28 @@ impl Demand {
         let slice = (mean * f64::from(factor_milli) / 1000.0).max(self.peak);
         (slice.ceil() as u64).max(1)
     }
+}
+
+/// The chance that a key runs dry before what it asked for ahead has come.
+const DRY_RISK: f64 = 0.01;
+/// Up to this mean the Poisson distribution is summed, above it is taken for normal.
+const SUMMED_MAX: f64 = 64.0;
+/// The normal distribution's 99th percentile, in standard deviations.
+const NORMAL_99: f64 = 2.326;
+
+/// The least m with P(Poisson(mean) > m) at most 1 %.
+fn low_water(mean: f64) -> u64 {
+    if mean > SUMMED_MAX {
+        return (mean + NORMAL_99 * mean.sqrt()).ceil() as u64;
+    }
+    let (mut units, mut term) = (0_u64, (-mean).exp());
+    let mut below = term;
+    while 1.0 - below > DRY_RISK {
+        units += 1;
+        term *= mean / units as f64;
+        below += term;
+    }
+    units
 }
 
 #[cfg(all(test, not(loom)))]
@@ -146,6 +174,16 @@ mod tests {
         let mut demand = steady(10, 60);
         demand.record(60 * SECOND + 3_600 * SECOND, 0);
         assert_eq!(demand.slice(1500), 1);
+    }
+
+    #[test]
+    fn low_water_is_the_least_that_lasts_through_a_round_trip_99_times_in_100() {
+        // P(Poisson(0.01) > 0) = 1.0 %, P(Poisson(1) > 3) = 1.9 %, > 4: 0.4 %.
+        for (mean, units) in [(0.0, 0), (0.01, 0), (0.011, 1), (1.0, 4), (10.0, 18)] {
+            assert_eq!(low_water(mean), units, "mean {mean}");
+        }
+        let (summed, normal) = (low_water(63.9), low_water(64.1));
+        assert!(normal.abs_diff(summed) <= 2, "{summed} and {normal}");
     }
 
     #[test]

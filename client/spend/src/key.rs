@@ -1,8 +1,8 @@
-//! What the driver knows of one key: when to ask, what to want, when to report
-//! and when to hand back. Knows neither the session nor the other keys.
-//!
-//! Past 600 lines because asking, reporting and handing back share one state; it
-//! is split when parking and recall on need give each of them a policy of its own.
+//! What the driver knows of one key: what was spent of it, when to report, and
+//! when to hand back what is parked here. Knows neither the session nor the other
+//! keys; when to ask is `asking`'s.
+
+mod asking;
 
 use std::sync::Arc;
 
@@ -11,10 +11,9 @@ use crate::{
     books::Totals,
     clock::{Clock, MILLISECOND, SECOND},
     demand::Demand,
-    message::{KeyGrant, LeaseState, Policy, Refusal, Report},
+    message::{LeaseState, Policy, Report},
     refill::{Granted, Sample},
     slot::{Slot, SlotRule},
-    verdict::Code,
 };
 
 /// The longest pause that this client adds to a refusal by itself, and for how
@@ -83,6 +82,10 @@ pub(crate) struct KeyCore {
     demand: Demand,
     slice_factor_milli: u32,
     ask: Ask,
+    /// A want is registered with the coordinator, or will be by the next report.
+    wants: bool,
+    /// How long an answer takes.
+    rtt_ns: u64,
     /// Local refusals end then.
     until_ns: u64,
     backoff_ns: u64,
@@ -100,6 +103,8 @@ pub(crate) struct KeyCore {
     refused_told: u64,
     degraded_told: u64,
     last_request_ns: u64,
+    /// Who spends down to this rings, as the slot was told.
+    bell: u64,
     /// When the oldest spend was seen that no report has stated.
     untold_since_ns: Option<u64>,
     /// A request was told `Empty` since the last answer: the ask says that one
@@ -124,6 +129,8 @@ impl KeyCore {
             demand: Demand::new(now_ns),
             slice_factor_milli: 1500,
             ask: Ask::None,
+            wants: false,
+            rtt_ns: 0,
             until_ns: 0,
             backoff_ns: BACKOFF_MIN,
             own_generation: 0,
@@ -137,6 +144,7 @@ impl KeyCore {
             refused_told: 0,
             degraded_told: 0,
             last_request_ns: now_ns,
+            bell: u64::MAX,
             untold_since_ns: None,
             is_probe: false,
             is_closed: false,
@@ -152,6 +160,17 @@ impl KeyCore {
         let now = clock.now_ns();
         self.take_sample(now, clock);
         self.update_ask(now);
+        let bell = self.bell(now);
+        if bell != self.bell {
+            let is_higher = bell > self.bell;
+            self.bell = bell;
+            self.slot.set_bell(bell);
+            if is_higher {
+                // What was spent before and did not ring is in this sample.
+                self.take_sample(now, clock);
+                self.update_ask(now);
+            }
+        }
 
         let spends_due = self
             .untold_since_ns
@@ -166,9 +185,8 @@ impl KeyCore {
         if self.sample.waiting > 0 && self.ask == Ask::Refused {
             at(self.until_ns.max(now + MILLISECOND));
         }
-        let step = (self.demand.window_ns() / 20).clamp(5 * MILLISECOND, 50 * MILLISECOND);
-        if now.saturating_sub(self.last_request_ns) < 4 * step {
-            at(now + step);
+        if !self.is_quiet(now) {
+            at(self.last_request_ns + self.step_ns());
         }
         Look {
             report,
@@ -205,89 +223,14 @@ impl KeyCore {
         }
     }
 
-    fn is_wanted(&self, now: u64) -> bool {
-        self.sample.waiting > 0
-            || now.saturating_sub(self.last_request_ns) <= self.demand.horizon_ns()
+    /// How long after a look the next one is, while there are requests.
+    fn step_ns(&self) -> u64 {
+        (self.demand.window_ns() / 20).clamp(5 * MILLISECOND, 50 * MILLISECOND)
     }
 
-    fn left(&self) -> u64 {
-        self.sample.current.map_or(0, |current| current.left)
-    }
-
-    fn update_ask(&mut self, now: u64) {
-        if self.is_closed {
-            return;
-        }
-        // Too little, also when it is not nothing: a request may need more, or
-        // more than there was to be had when the limit was last heard of.
-        let is_short = self.left() == 0
-            || (self.missed_now && (self.level() > self.left() || !self.slot.is_rule_fresh(now)));
-        let is_empty = is_short && now == self.last_request_ns;
-        let is_probe = is_empty && self.missed_now;
-        let waits = self.sample.waiting > 0 || is_probe;
-        let ask = match self.ask {
-            Ask::None if waits || is_empty => Ask::Due,
-            Ask::Refused if now >= self.until_ns && (waits || is_empty) => Ask::Due,
-            Ask::Refused if !self.is_wanted(now) => Ask::None,
-            // A request waits now, and the ask did not say so.
-            Ask::Sent { waiting: 0, .. } if waits => Ask::Due,
-            // Nothing was heard for long: the ask or its answer may be lost.
-            Ask::Sent { at_ns, .. } if now.saturating_sub(at_ns) > 2 * SECOND => {
-                if waits || is_empty {
-                    Ask::Due
-                } else {
-                    Ask::None
-                }
-            }
-            ask => ask,
-        };
-        match ask {
-            Ask::None if self.ask != Ask::None => self.abandon_ask(),
-            Ask::Due => {
-                self.is_probe |= is_probe;
-                self.ask = Ask::Due;
-            }
-            _ => {}
-        }
-    }
-
-    /// The ask was answered, or is void. The queue must be looked at after this.
-    fn settle_ask(&mut self, ask: Ask) {
-        self.ask = ask;
-        self.is_probe = false;
-        self.slot.set_asked(false);
-    }
-
-    /// The ask is void, and the queue was looked at before this: who joined it
-    /// meanwhile relied on the ask, so it is looked at again.
-    fn abandon_ask(&mut self) {
-        self.settle_ask(Ask::None);
-        self.slot.ring();
-    }
-
-    /// Units that requests wait for, as the coordinator is told.
-    fn waiting_told(&self) -> u64 {
-        self.sample.waiting_units.max(u64::from(self.is_probe))
-    }
-
-    /// The units wanted now.
-    fn want(&self) -> u64 {
-        if self.ask == Ask::None {
-            return 0;
-        }
-        self.level().saturating_sub(self.left())
-    }
-
-    /// The units that should be at hand.
-    fn level(&self) -> u64 {
-        let slice = self.demand.slice(self.slice_factor_milli);
-        let level = match self.slot.known_limit() {
-            // The request may be impossible: only the present limit is asked for.
-            Some(limit) if self.sample.waiting_head > limit => 1,
-            Some(limit) => slice.max(self.sample.waiting_units).min(limit.max(1)),
-            None => slice.max(self.sample.waiting_units),
-        };
-        level.max(self.sample.waiting_head.min(1))
+    /// Whether nothing was noticed for so long that the next spend has to ring.
+    fn is_quiet(&self, now: u64) -> bool {
+        now.saturating_sub(self.last_request_ns) >= self.step_ns()
     }
 
     fn telling(&self) -> Told {
@@ -338,6 +281,7 @@ impl KeyCore {
     pub(crate) fn close(&mut self) {
         self.slot.close();
         self.is_closed = true;
+        self.wants = false;
         self.settle_ask(Ask::None);
     }
 
@@ -346,28 +290,20 @@ impl KeyCore {
         now.saturating_sub(self.last_request_ns) >= 4 * self.demand.window_ns()
     }
 
-    /// Hands back what is more than a slice, or everything when the key is idle.
-    /// Called with a fresh sample.
+    /// Hands everything back when the key is idle; until then its units stay
+    /// parked here. Called with a fresh sample.
     pub(crate) fn hand_back(&mut self, now: u64) {
+        if self.sample.waiting > 0 || !self.is_long_idle(now) {
+            return;
+        }
+        self.wants = false;
         let Some(current) = self.sample.current else {
             return;
         };
-        if self.sample.waiting > 0 {
-            return;
-        }
-        let is_idle = self.is_long_idle(now);
-        if is_idle && self.slot.end() {
+        if self.slot.end() {
             self.abandon_ask();
-        } else {
-            let kept = if is_idle {
-                0
-            } else {
-                self.demand.slice(self.slice_factor_milli)
-            };
-            let excess = current.left.saturating_sub(kept);
-            if excess == 0 || self.slot.give_back(excess) == 0 {
-                return;
-            }
+        } else if self.slot.give_back(current.left) == 0 {
+            return;
         }
         self.slot.sample(&mut self.sample);
     }
@@ -423,24 +359,7 @@ impl KeyCore {
         self.untold_since_ns = None;
         self.told = Some(told);
         self.told_seq = seq;
-        if self.ask == Ask::Due && told.want == 0 && self.sample.waiting == 0 {
-            // Nothing to wait for: the answer says how the rule is now.
-            self.abandon_ask();
-        } else if self.ask == Ask::Due {
-            let Totals {
-                generation,
-                granted,
-                ..
-            } = told.totals;
-            self.ask = Ask::Sent {
-                seq,
-                at_ns: now,
-                waiting: told.waiting,
-                generation,
-                granted,
-            };
-            self.slot.set_asked(told.waiting > 0);
-        }
+        self.asked(&told, seq, now);
     }
 
     /// A report was applied.
@@ -471,6 +390,7 @@ impl KeyCore {
     pub(crate) fn start_stream(&mut self) {
         (self.is_announced, self.is_named) = (false, false);
         self.told = None;
+        // What is wanted stays wanted, and is restated with everything else.
         if matches!(self.ask, Ask::Sent { .. } | Ask::Due) {
             self.settle_ask(Ask::None);
         }
@@ -514,109 +434,6 @@ impl KeyCore {
         }
         self.slot.renew(deadline_ns, now);
         self.slot.park_if_late(now);
-    }
-
-    /// Takes in what a message says of this key. `own_deadline_ns` is the limit
-    /// that it states for the lease itself.
-    pub(crate) fn on_grant(
-        &mut self,
-        grant: &KeyGrant,
-        session_deadline_ns: u64,
-        own_deadline_ns: Option<u64>,
-        rtt_ns: u64,
-        now: u64,
-    ) {
-        let states_own = own_deadline_ns.is_some();
-        let own_deadline_ns = own_deadline_ns.unwrap_or(u64::MAX);
-        if let Some(policy) = grant.policy {
-            self.set_policy(policy);
-        }
-        self.slot.confirm_rule(now + BACKOFF_MAX);
-        let head = self.sample.waiting_head;
-        if self.slot.known_limit().is_some_and(|limit| head > limit) {
-            self.slot.refuse_impossible();
-            self.settle_ask(Ask::None);
-        }
-        let mut units = 0;
-        if grant.generation > self.own_generation {
-            (self.own_generation, self.own_deadline_ns) = (grant.generation, own_deadline_ns);
-        } else if grant.generation == self.own_generation && states_own {
-            self.own_deadline_ns = own_deadline_ns.max(self.own_deadline_ns);
-        }
-        let deadline_ns = session_deadline_ns.min(self.own_deadline_ns);
-        if grant.generation != 0
-            && let Granted::Units(new) =
-                self.slot
-                    .grant(grant.generation, grant.granted_total, deadline_ns)
-        {
-            units = new;
-            self.until_ns = 0;
-            self.backoff_ns = rtt_ns.clamp(BACKOFF_MIN, BACKOFF_MAX);
-            self.slot.lift_refusal();
-        }
-        self.slot.renew(deadline_ns, now);
-        // A lease that is late already must not be forfeited unit by unit.
-        self.slot.park_if_late(now);
-        match (self.ask, grant.refusal) {
-            // An answer to an earlier ask says nothing about this one.
-            (Ask::Sent { seq, .. }, _) if grant.basis_seq < seq => {}
-            (Ask::Sent { .. } | Ask::Refused, Some(refusal)) => self.refuse(refusal, now),
-            (
-                Ask::Sent {
-                    waiting,
-                    generation,
-                    granted,
-                    ..
-                },
-                None,
-            ) => {
-                let before = if generation == grant.generation {
-                    granted
-                } else {
-                    0
-                };
-                let answered = grant.granted_total.saturating_sub(before) >= waiting.max(1);
-                // By units that came now, or with a push before this answer.
-                if answered {
-                    self.settle_ask(Ask::None);
-                } else {
-                    self.slot.set_to_come();
-                }
-            }
-            (Ask::Refused, None) if units > 0 => self.settle_ask(Ask::None),
-            _ => {}
-        }
-    }
-
-    fn refuse(&mut self, refusal: Refusal, now: u64) {
-        if refusal.code == Code::CostAboveLimit {
-            // The request's fault, not the key's: others may be served.
-            self.slot.refuse_impossible();
-            self.settle_ask(Ask::None);
-            return;
-        }
-        let for_ever = refusal.retry_after_us == 0 && refusal.code != Code::Limit;
-        let stated = refusal.retry_after_us.saturating_mul(1000);
-        let pause = if for_ever {
-            BACKOFF_MAX
-        } else {
-            stated.max(self.backoff_ns)
-        };
-        self.until_ns = now.saturating_add(pause);
-        self.backoff_ns = (2 * self.backoff_ns).min(BACKOFF_MAX);
-        self.settle_ask(Ask::Refused);
-        self.slot.refuse(refusal.code, self.until_ns, for_ever);
-    }
-
-    /// Refuses everything for now, for a reason that no coordinator stated.
-    pub(crate) fn refuse_here(&mut self, code: Code, now: u64) {
-        self.refuse(
-            Refusal {
-                code,
-                retry_after_us: BACKOFF_MAX / 1000,
-            },
-            now,
-        );
     }
 
     fn set_policy(&mut self, policy: Policy) {

@@ -256,8 +256,11 @@ impl Slot {
         }
     }
 
-    /// Hands back towards a target for `returned_total` of one generation.
-    pub fn give_back_to(&self, generation: u64, returned_total_target: u64) -> u64 {
+    /// Answers a recall: hands back towards a target for `returned_total` of one
+    /// generation, but no more than half of what is left (rounded up), and nothing
+    /// while requests wait. The target is half of what the coordinator believes to
+    /// be left, which may be more than there is.
+    pub fn give_back_half_to(&self, generation: u64, returned_total_target: u64) -> u64 {
         let missing = {
             let inner = self.lock();
             let lease = inner
@@ -266,7 +269,10 @@ impl Slot {
                 .as_ref()
                 .filter(|l| l.generation == generation);
             lease.map_or(0, |lease| {
-                returned_total_target.saturating_sub(lease.returned)
+                let there = self.left() + lease.parked;
+                returned_total_target
+                    .saturating_sub(lease.returned)
+                    .min(there.div_ceil(2))
             })
         };
         // Only the driver raises `returned` of a present lease, so the lock may

@@ -42,6 +42,8 @@ pub struct Slot {
     missed: AtomicU64,
     refused: AtomicU64,
     degraded: AtomicU64,
+    /// Who leaves this many units or fewer rings. The largest number: everybody does.
+    bell: AtomicU64,
     evicted: AtomicBool,
     /// An ask that says somebody waits is under way: ringing adds nothing.
     asked: AtomicBool,
@@ -119,6 +121,7 @@ impl Slot {
             missed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             degraded: AtomicU64::new(0),
+            bell: AtomicU64::new(u64::MAX),
             evicted: AtomicBool::new(false),
             asked: AtomicBool::new(false),
             to_come: AtomicBool::new(false),
@@ -209,7 +212,9 @@ impl Slot {
                         // it back would be to hand it to the next lease.
                         return Take::Late;
                     }
-                    if word.left() == units {
+                    // Relaxed: see `set_bell`. Whoever empties the slot rings in any
+                    // case, since the bell is never below 0.
+                    if word.left() - units <= self.bell.load(Ordering::Relaxed) {
                         self.ring();
                     }
                     return Take::Admitted;
@@ -395,6 +400,16 @@ impl Slot {
             };
         }
         self.fail(units, Code::NoAnswer)
+    }
+
+    /// From now on, whoever leaves this many units or fewer rings. Spends that
+    /// did not ring because of the former number are in the next sample.
+    pub(crate) fn set_bell(&self, left: u64) {
+        self.bell.store(left, Ordering::Relaxed);
+        // AcqRel, and a write though it changes nothing: in the word's order each
+        // take is before this, and then the sample that follows has it, or after,
+        // and then it has acquired the store above and rings by the new number.
+        self.word.fetch_or(0, Ordering::AcqRel);
     }
 
     pub(crate) fn waiters_max(&self) -> usize {

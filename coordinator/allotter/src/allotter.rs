@@ -15,6 +15,7 @@ use leasehold_ledger::{
 
 use crate::{
     book::Book,
+    fair::Fairness,
     level::Level,
     recall::Recall,
     scarce::{LOOK_AGAIN_US, Scarce, answer_waiting, refuse_all},
@@ -294,17 +295,24 @@ impl Allotter {
                 let supply = Supply {
                     free: free.saturating_add(book.returning).min(limit),
                     outstanding: outstanding.saturating_sub(book.returning),
+                    reserve: policy.reserve,
+                    now_us,
                 };
+                let fairness = Fairness::judge(book, &policy, now_us);
                 for holder in book.holders.values_mut() {
                     if holder.head > limit {
                         holder.give_up();
                     }
                 }
-                grants.extend(divide(book, supply).into_iter().map(|share| Grant {
-                    session: share.session,
-                    key: key.clone(),
-                    units: share.units,
-                }));
+                grants.extend(
+                    divide(book, supply, &fairness)
+                        .into_iter()
+                        .map(|share| Grant {
+                            session: share.session,
+                            key: key.clone(),
+                            units: share.units,
+                        }),
+                );
             }
         }
         grants
@@ -329,6 +337,8 @@ impl Allotter {
             };
             self.places += 1;
             holder.given(outcome.units, self.places);
+            // It may be who units can be recalled from.
+            book.no_recall_until_us = 0;
             match outcome.refusal {
                 // Not enough was free after all: looked at below.
                 None

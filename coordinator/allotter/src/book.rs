@@ -45,9 +45,33 @@ pub(crate) struct Holder {
     pub(crate) seen: (u64, u64),
     /// Until when an answer to a recall is awaited.
     pub(crate) recalled_until_us: Option<u64>,
+    /// Units that the answer is expected to bring.
+    pub(crate) recalled: u64,
+    /// While it demands far more than its fair share: what it may get, in
+    /// millionths of a unit, and as of when.
+    pub(crate) allowance: Option<(u64, u128)>,
 }
 
 impl Holder {
+    /// Unspent units that it is thought to have by now: what it said, less what it
+    /// is likely to have spent since, but not nothing: it says so when it runs out.
+    pub(crate) fn held_at(&self, now_us: u64) -> u64 {
+        let passed_us = u128::from(now_us.saturating_sub(self.heard_us));
+        let spent = u128::from(self.demand_milli) * passed_us / 1_000_000_000;
+        self.unspent
+            .saturating_sub(u64::try_from(spent).unwrap_or(u64::MAX))
+            .max(self.unspent.min(1))
+    }
+
+    /// For how long what it has will go on idling: as long as it lasts at its
+    /// demand, or as long as nothing was heard of a spend, whichever is more.
+    pub(crate) fn idle_us(&self, unspent: u64, now_us: u64) -> u64 {
+        let silence_us = now_us.saturating_sub(self.active_us);
+        let lasts_us = u128::from(unspent).saturating_mul(1_000_000_000)
+            / u128::from(self.demand_milli.max(1));
+        silence_us.max(u64::try_from(lasts_us).unwrap_or(u64::MAX))
+    }
+
     /// Drops the waiting requests; what is wanted stays wanted.
     pub(crate) fn stop_waiting(&mut self) {
         self.waiting = 0;
@@ -74,6 +98,9 @@ impl Holder {
     pub(crate) fn given(&mut self, units: u64, place: u64) {
         self.want = self.want.saturating_sub(units);
         self.unspent = self.unspent.saturating_add(units);
+        if let Some((_, micro)) = &mut self.allowance {
+            *micro = micro.saturating_sub(u128::from(units) * 1_000_000);
+        }
         if self.waiting == 0 {
             return;
         }
@@ -143,11 +170,14 @@ impl Book {
             .any(|holder| holder.want > 0 || holder.impossible)
     }
 
-    /// Whether the answer to a recall is awaited.
-    pub(crate) fn recalls_under_way(&self, now_us: u64) -> bool {
+    /// Units that answers to recalls are expected to bring; none: no answer is
+    /// awaited.
+    pub(crate) fn recalls_under_way(&self, now_us: u64) -> Option<u64> {
         self.holders
             .values()
-            .any(|holder| holder.recalled_until_us.is_some_and(|until| now_us < until))
+            .filter(|holder| holder.recalled_until_us.is_some_and(|until| now_us < until))
+            .map(|holder| holder.recalled)
+            .reduce(u64::saturating_add)
     }
 
     /// The earliest moment at which an awaited recall is given up.

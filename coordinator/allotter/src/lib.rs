@@ -9,6 +9,7 @@
 
 mod allotter;
 mod book;
+mod fair;
 mod level;
 mod recall;
 mod scarce;

@@ -26,6 +26,8 @@ pub struct Recall {
 const HOLDERS_MAX: usize = 4;
 /// At most so many rounds are made for one request.
 pub(crate) const ROUNDS_MAX: u8 = 2;
+/// A unit moves only to where it is of so many times the use.
+const REBALANCE_FACTOR: u128 = 4;
 /// What a recall is to bring, and when.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
@@ -33,6 +35,14 @@ pub(crate) struct Terms {
     pub(crate) timescale_us: u64,
     pub(crate) now_us: u64,
     pub(crate) until_us: u64,
+}
+
+/// Whom to ask, or when it is worth looking again.
+#[derive(Debug, Default)]
+pub(crate) struct Choice {
+    pub(crate) recalls: Vec<Recall>,
+    /// The first moment at which somebody can be asked who cannot be now.
+    pub(crate) again_us: Option<u64>,
 }
 
 /// Asks half of what the holders that are idle longest have, at most four of
@@ -44,40 +54,38 @@ pub(crate) fn choose(
     leases: &[LeaseView],
     attached: impl Fn(SessionId) -> bool,
     terms: Terms,
-) -> Vec<Recall> {
+) -> Choice {
     let Terms {
         needed,
         timescale_us,
         now_us,
         until_us,
     } = terms;
+    let least_us = timescale_us / 60;
+    let mut again_us: Option<u64> = None;
     let mut idle: Vec<(u64, &LeaseView, u64)> = Vec::new();
     for lease in leases {
         if !lease.current || !attached(lease.session) {
             continue;
         }
-        let booked = lease
-            .granted_total
-            .saturating_sub(lease.spent_total)
-            .saturating_sub(lease.returned_total);
+        let booked = booked(lease);
         let (unspent, idle_us) = match book.holders.get(&lease.session) {
             Some(holder) if holder.waiting > 0 || holder.recalled_until_us.is_some() => continue,
             Some(holder) => {
-                let unspent = booked.min(holder.unspent);
-                let silence = now_us.saturating_sub(holder.active_us);
-                // How long what it has would last at its demand.
-                let lasts = u128::from(unspent).saturating_mul(1_000_000_000)
-                    / u128::from(holder.demand_milli.max(1));
-                (
-                    unspent,
-                    silence.max(u64::try_from(lasts).unwrap_or(u64::MAX)),
-                )
+                let unspent = booked.min(holder.held_at(now_us));
+                (unspent, holder.idle_us(unspent, now_us))
             }
             // Never heard of by this leader: silence counts as idleness.
             None => (booked, u64::MAX),
         };
-        if unspent > 0 && idle_us >= timescale_us / 60 {
+        if unspent == 0 {
+            continue;
+        }
+        if idle_us >= least_us {
             idle.push((idle_us, lease, unspent));
+        } else {
+            let then_us = now_us.saturating_add(least_us - idle_us);
+            again_us = Some(again_us.map_or(then_us, |known| known.min(then_us)));
         }
     }
     idle.sort_by(|(a_us, a, _), (b_us, b, _)| {
@@ -91,32 +99,116 @@ pub(crate) fn choose(
         }
         let half = unspent.div_ceil(2);
         expected = expected.saturating_add(half);
-        recalls.push(Recall {
-            session: lease.session,
-            key: key.clone(),
-            generation: lease.generation,
-            returned_total_target: lease.returned_total.saturating_add(half),
-            granted_total: lease.granted_total,
-        });
+        recalls.push(ask(book, key, lease, half, now_us, until_us));
     }
-    for recall in &recalls {
-        let mut holder = book
-            .holders
-            .get(&recall.session)
-            .cloned()
-            .unwrap_or_default();
-        if holder.heard_us == 0 {
-            holder.unspent = recall
-                .granted_total
-                .saturating_sub(recall.returned_total_target);
-            holder.heard_us = now_us;
-        }
-        holder.recalled_until_us = Some(until_us);
-        book.set(recall.session, holder);
-    }
-    recalls
+    Choice { recalls, again_us }
 }
 
+/// Whether a holder makes so little use of a unit, and another has none, that it
+/// is worth looking at the leases. Nothing is asked while an answer is awaited.
+pub(crate) fn is_unbalanced(book: &Book, now_us: u64) -> bool {
+    if book.recalls_under_way(now_us).is_some() {
+        return false;
+    }
+    let mut poorest = 0_u64;
+    let mut least: Option<(u64, u64)> = None;
+    for holder in book.holders.values() {
+        let held = holder.held_at(now_us);
+        if held == 0 {
+            if holder.want > 0 {
+                poorest = poorest.max(holder.demand_milli);
+            }
+        } else if least.is_none_or(|least| is_less(holder.demand_milli, held, least)) {
+            least = Some((holder.demand_milli, held));
+        }
+    }
+    least.is_some_and(|(demand, held)| is_worth_it(poorest, demand, held))
+}
+
+/// Whether the demand per unit held is less than another's.
+fn is_less(demand: u64, held: u64, (other_demand, other_held): (u64, u64)) -> bool {
+    u128::from(demand) * u128::from(other_held) < u128::from(other_demand) * u128::from(held)
+}
+
+fn is_worth_it(poorest: u64, demand: u64, held: u64) -> bool {
+    u128::from(poorest) * u128::from(held) > REBALANCE_FACTOR * u128::from(demand)
+}
+
+/// Asks for one unit of somebody who makes so much less use of it that it should
+/// be where there is none: its demand per unit held is less than a quarter of the
+/// demand of the session that has nothing.
+pub(crate) fn rebalance(
+    book: &mut Book,
+    key: &Key,
+    leases: &[LeaseView],
+    attached: impl Fn(SessionId) -> bool,
+    terms: Terms,
+) -> Option<Recall> {
+    let now_us = terms.now_us;
+    let poorest = book
+        .holders
+        .values()
+        .filter(|holder| holder.want > 0 && holder.held_at(now_us) == 0)
+        .map(|holder| holder.demand_milli)
+        .max()?;
+    let mut least: Option<(u64, u64, &LeaseView)> = None;
+    for lease in leases {
+        if !lease.current || !attached(lease.session) {
+            continue;
+        }
+        let Some(holder) = book.holders.get(&lease.session) else {
+            continue;
+        };
+        let held = booked(lease).min(holder.held_at(now_us));
+        if held == 0 || holder.waiting > 0 || holder.recalled_until_us.is_some() {
+            continue;
+        }
+        let demand = holder.demand_milli;
+        if least.is_none_or(|(other, has, _)| is_less(demand, held, (other, has))) {
+            least = Some((demand, held, lease));
+        }
+    }
+    let (demand, held, lease) = least?;
+    is_worth_it(poorest, demand, held).then(|| ask(book, key, lease, 1, now_us, terms.until_us))
+}
+
+/// Units of a lease that are neither reported spent nor handed back.
+fn booked(lease: &LeaseView) -> u64 {
+    lease
+        .granted_total
+        .saturating_sub(lease.spent_total)
+        .saturating_sub(lease.returned_total)
+}
+
+/// Notes that a holder is asked for units.
+fn ask(
+    book: &mut Book,
+    key: &Key,
+    lease: &LeaseView,
+    units: u64,
+    now_us: u64,
+    until_us: u64,
+) -> Recall {
+    let mut holder = book
+        .holders
+        .get(&lease.session)
+        .cloned()
+        .unwrap_or_default();
+    if holder.heard_us == 0 {
+        holder.unspent = booked(lease).saturating_sub(units);
+        holder.heard_us = now_us;
+    }
+    holder.recalled_until_us = Some(until_us);
+    holder.recalled = units;
+    book.set(lease.session, holder);
+    Recall {
+        session: lease.session,
+        key: key.clone(),
+        generation: lease.generation,
+        returned_total_target: lease.returned_total.saturating_add(units),
+        granted_total: lease.granted_total,
+    }
+}
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,6 +251,7 @@ mod tests {
             until_us: 100_250_000,
         };
         choose(book, &key(), leases, |_| true, terms)
+            .recalls
             .into_iter()
             .map(|recall| (recall.session.0, recall.returned_total_target))
             .collect()

@@ -26,6 +26,9 @@ const WAKE_WANTING_US: u64 = 10_000;
 pub(crate) const LOOK_AGAIN_US: u64 = 1_000_000;
 /// The longest and the shortest time that a recall may take.
 const RECALL_US: (u64, u64) = (10_000, 125_000);
+/// After a look that found nobody to recall from, the next one waits so long for
+/// each lease that it has to look at.
+const LOOK_COST_US: u64 = 10;
 
 /// A key of which somebody wants more than there was.
 pub(crate) struct Scarce<'a> {
@@ -81,6 +84,10 @@ pub(crate) fn answer_waiting(
     scarce: &Scarce<'_>,
     conclusion: &mut Conclusion,
 ) -> bool {
+    if !book.holders.values().any(|holder| holder.waiting > 0) {
+        rebalance(book, ledger, attached, scarce, conclusion);
+        return false;
+    }
     let mut waiting: Vec<(u64, SessionId)> = book
         .holders
         .iter()
@@ -103,57 +110,61 @@ pub(crate) fn answer_waiting(
         // More came back than was counted on: the next entry gives it out.
         return true;
     }
-    let mut needed = 0_u64;
-    let mut recall_for = Vec::new();
+    let now_us = scarce.now_us;
+    let under_way = book.recalls_under_way(now_us);
+    let needed: u64 = waiting
+        .iter()
+        .filter_map(|(_, session)| book.holders.get(session))
+        .fold(0_u64, |sum, holder| sum.saturating_add(holder.waiting))
+        .saturating_sub(scarce.free)
+        .saturating_sub(under_way.unwrap_or(0));
+    let asks = needed > 0
+        && now_us >= book.no_recall_until_us
+        && waiting
+            .iter()
+            .filter_map(|(_, session)| book.holders.get(session))
+            .any(|holder| holder.rounds < ROUNDS_MAX);
+    let mut asked = false;
+    if asks {
+        let timescale_us = scarce.policy.timescale_us();
+        let leases = ledger
+            .account(scarce.key)
+            .map_or_else(Vec::new, |account| account.leases);
+        let choice = recall::choose(
+            book,
+            scarce.key,
+            &leases,
+            |session| attached.contains_key(&session),
+            Terms {
+                needed,
+                timescale_us,
+                now_us,
+                until_us: scarce.recall_until_us(),
+            },
+        );
+        asked = !choice.recalls.is_empty();
+        conclusion.recalls.extend(choice.recalls);
+        if !asked {
+            // Looking costs as much as there are holders: a flood of requests that
+            // wait must not look again for each of them.
+            let leases = u64::try_from(leases.len()).unwrap_or(u64::MAX);
+            let again_us = choice
+                .again_us
+                .unwrap_or(u64::MAX)
+                .min(now_us.saturating_add(timescale_us / 60));
+            book.no_recall_until_us =
+                again_us.max(now_us.saturating_add(leases.saturating_mul(LOOK_COST_US)));
+        }
+    }
     let mut refuse = Vec::new();
     for (_, session) in waiting {
         let Some(holder) = book.holders.get_mut(&session) else {
             continue;
         };
-        if holder.rounds < ROUNDS_MAX {
-            needed = needed.saturating_add(holder.waiting);
-            recall_for.push(session);
-        } else {
+        if asked && holder.rounds < ROUNDS_MAX {
+            holder.rounds += 1;
+        } else if under_way.is_none() && !asked {
             refuse.push(session);
-        }
-    }
-    let now_us = scarce.now_us;
-    if !recall_for.is_empty() && !book.recalls_under_way(now_us) {
-        let recalls = if now_us < book.no_recall_until_us {
-            Vec::new()
-        } else {
-            let timescale = scarce.policy.timescale_us();
-            let leases = ledger
-                .account(scarce.key)
-                .map_or_else(Vec::new, |account| account.leases);
-            let recalls = recall::choose(
-                book,
-                scarce.key,
-                &leases,
-                |session| attached.contains_key(&session),
-                Terms {
-                    needed: needed.saturating_sub(scarce.free).max(1),
-                    timescale_us: timescale,
-                    now_us,
-                    until_us: scarce.recall_until_us(),
-                },
-            );
-            if recalls.is_empty() {
-                // Looking costs as much as there are holders: a flood of requests
-                // that wait must not look again for each of them.
-                book.no_recall_until_us = now_us.saturating_add(timescale / 60);
-            }
-            recalls
-        };
-        if recalls.is_empty() {
-            refuse.append(&mut recall_for);
-        } else {
-            for session in &recall_for {
-                if let Some(holder) = book.holders.get_mut(session) {
-                    holder.rounds += 1;
-                }
-            }
-            conclusion.recalls.extend(recalls);
         }
     }
     if refuse.is_empty() {
@@ -183,6 +194,37 @@ pub(crate) fn answer_waiting(
         }
     }
     scarce.free > 0 && gone > 0
+}
+
+/// Moves a unit to where it is of far more use, when nothing is free and nobody
+/// waits.
+fn rebalance(
+    book: &mut Book,
+    ledger: &Ledger,
+    attached: &HashMap<SessionId, u64>,
+    scarce: &Scarce<'_>,
+    conclusion: &mut Conclusion,
+) {
+    let now_us = scarce.now_us;
+    if scarce.free > scarce.policy.reserve || !recall::is_unbalanced(book, now_us) {
+        return;
+    }
+    let leases = ledger
+        .account(scarce.key)
+        .map_or_else(Vec::new, |account| account.leases);
+    let terms = Terms {
+        needed: 1,
+        timescale_us: scarce.policy.timescale_us(),
+        now_us,
+        until_us: scarce.recall_until_us(),
+    };
+    conclusion.recalls.extend(recall::rebalance(
+        book,
+        scarce.key,
+        &leases,
+        |session| attached.contains_key(&session),
+        terms,
+    ));
 }
 
 /// Tells everybody who wants units of a key that there are none.

@@ -1,9 +1,14 @@
 //! Who gets how much of one key's free units. Knows one key at one moment, and
 //! nothing of how units come to be free.
 
+use std::{cmp::Ordering, collections::BinaryHeap};
+
 use leasehold_ledger::entry::SessionId;
 
-use crate::book::{Book, Holder};
+use crate::{
+    book::{Book, Holder},
+    fair::Fairness,
+};
 
 /// What there is to give.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +17,10 @@ pub(crate) struct Supply {
     pub(crate) free: u64,
     /// Units in leases.
     pub(crate) outstanding: u64,
+    /// Units that are kept for requests that wait.
+    pub(crate) reserve: u64,
+    /// Cluster time.
+    pub(crate) now_us: u64,
 }
 
 /// What somebody is to get.
@@ -27,10 +36,15 @@ pub(crate) struct Share {
 ///    that is more than what is free, the units are saved up for it and nobody
 ///    else gets any, or it would wait for ever behind cheaper requests.
 /// 2. The other waiting requests, oldest first.
-/// 3. What is wanted with no request waiting: the greatest `demand / (has + 1)`
-///    first, up to the holder's share of everything unspent by its demand, one
-///    unit at least.
-pub(crate) fn divide(book: &Book, supply: Supply) -> Vec<Share> {
+/// 3. What is wanted with no request waiting, as long as more than the reserve is
+///    free: the greatest `demand / (held + 1)` first, up to the holder's share of
+///    everything unspent by its peak demand, and then one unit at a time to whoever
+///    has the greatest by then. Nothing stays free that somebody wants: a unit is
+///    of more use parked at a gateway than here.
+///
+/// Who demands far more than its fair share under overload comes last, gets no
+/// more than that, and nothing of the reserve.
+pub(crate) fn divide(book: &Book, supply: Supply, fairness: &Fairness) -> Vec<Share> {
     let mut shares: Vec<Share> = Vec::new();
     let mut free = supply.free;
     if free == 0 {
@@ -43,10 +57,16 @@ pub(crate) fn divide(book: &Book, supply: Supply) -> Vec<Share> {
         .filter(|(_, holder)| holder.waiting > 0)
         .map(|(session, holder)| (*session, holder))
         .collect();
-    waiting.sort_by_key(|(_, holder)| holder.since);
+    waiting.sort_by_key(|(session, holder)| (fairness.is_greedy(*session), holder.since));
     for (session, holder) in &waiting {
         let need = holder.head.clamp(1, holder.waiting);
-        if need > free {
+        if let Some(allowed) = fairness.allows(*session) {
+            // A first request that is dearer than what is allowed is served all the
+            // same once that is not nothing, or it never would be.
+            if allowed == 0 || need > free.saturating_sub(fairness.reserve()) {
+                continue;
+            }
+        } else if need > free {
             return shares;
         }
         free -= need;
@@ -55,80 +75,130 @@ pub(crate) fn divide(book: &Book, supply: Supply) -> Vec<Share> {
             units: need,
         });
     }
-    for (share, (_, holder)) in shares.iter_mut().zip(&waiting) {
-        let more = holder.waiting.saturating_sub(share.units).min(free);
+    let holder_of = |session| book.holders.get(&session);
+    for share in &mut shares {
+        let Some(holder) = holder_of(share.session) else {
+            continue;
+        };
+        let mut more = holder.waiting.saturating_sub(share.units).min(free);
+        if let Some(allowed) = fairness.allows(share.session) {
+            more = more
+                .min(allowed.saturating_sub(share.units))
+                .min(free.saturating_sub(fairness.reserve()));
+        }
         share.units += more;
         free -= more;
     }
-    if free == 0 {
-        return shares;
-    }
+    park(book, supply, fairness, free, &mut shares);
+    shares
+}
 
-    let served = shares.len();
-    let mut wanting: Vec<(SessionId, &Holder, Option<usize>)> = Vec::new();
+/// Gives what is free to those who want it with no request waiting.
+fn park(book: &Book, supply: Supply, fairness: &Fairness, mut free: u64, shares: &mut Vec<Share>) {
+    let reserve = supply.reserve.max(fairness.reserve());
+    if free <= reserve {
+        return;
+    }
+    let mut wanting: BinaryHeap<Wanting> = BinaryHeap::new();
     for (session, holder) in &book.holders {
-        if holder.want > 0 {
-            let place = if holder.waiting > 0 {
-                shares[..served]
-                    .iter()
-                    .position(|share| share.session == *session)
-            } else {
-                None
-            };
-            wanting.push((*session, holder, place));
+        if holder.want == 0 {
+            continue;
+        }
+        let place = if holder.waiting > 0 {
+            shares.iter().position(|share| share.session == *session)
+        } else {
+            None
+        };
+        if holder.waiting > 0 && place.is_none() {
+            // Its first request could not be served: a part is of no use to it.
+            continue;
+        }
+        let given = place.map_or(0, |place| shares[place].units);
+        let mut want = holder.want.saturating_sub(given);
+        if let Some(allowed) = fairness.allows(*session) {
+            want = want.min(allowed.saturating_sub(given));
+        }
+        if want > 0 {
+            wanting.push(Wanting {
+                session: *session,
+                demand: holder.demand_milli.max(1),
+                peak: holder.peak,
+                held: holder.held_at(supply.now_us).saturating_add(given),
+                want,
+                place,
+            });
         }
     }
-    wanting.sort_by(|(_, a, _), (_, b, _)| need_of(b).total_cmp_ratio(&need_of(a)));
     let everything = u128::from(supply.free) + u128::from(supply.outstanding);
     let holders = u128::try_from(book.holders.len())
         .unwrap_or(u128::MAX)
         .max(1);
-    for (session, holder, place) in wanting {
-        let given = place.map_or(0, |place| shares[place].units);
+    while let Some(mut first) = wanting.pop() {
         let share = match book.peaks {
             0 => everything / holders,
-            peaks => everything.saturating_mul(u128::from(holder.peak)) / peaks,
+            peaks => everything.saturating_mul(u128::from(first.peak)) / peaks,
         };
-        let share = u64::try_from(share).unwrap_or(u64::MAX).max(1);
+        let share = u64::try_from(share).unwrap_or(u64::MAX);
+        // One at a time, unless there are so many that it would take for ever.
+        let turn = free / (8 * (to_u64(wanting.len()) + 1));
         let units = share
-            .saturating_sub(holder.unspent.saturating_add(given))
-            .min(holder.want.saturating_sub(given))
-            .min(free);
-        if units == 0 {
-            continue;
-        }
+            .saturating_sub(first.held)
+            .max(turn)
+            .max(1)
+            .min(first.want)
+            .min(free - reserve);
         free -= units;
-        match place {
+        first.held = first.held.saturating_add(units);
+        first.want -= units;
+        match first.place {
             Some(place) => shares[place].units += units,
-            None => shares.push(Share { session, units }),
+            None => {
+                first.place = Some(shares.len());
+                shares.push(Share {
+                    session: first.session,
+                    units,
+                });
+            }
         }
-        if free == 0 {
+        if free <= reserve {
             break;
         }
+        if first.want > 0 {
+            wanting.push(first);
+        }
     }
-    shares
 }
 
-/// `demand / (has + 1)` as a fraction, so that no float decides.
-#[derive(Clone, Copy)]
-struct Need {
+/// Somebody who wants units ahead; the greatest is served next.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanting {
+    session: SessionId,
     demand: u64,
-    has: u64,
+    peak: u64,
+    held: u64,
+    want: u64,
+    place: Option<usize>,
 }
 
-fn need_of(holder: &Holder) -> Need {
-    Need {
-        demand: holder.demand_milli.max(1),
-        has: holder.unspent.saturating_add(1),
-    }
-}
-
-impl Need {
-    fn total_cmp_ratio(&self, other: &Self) -> std::cmp::Ordering {
-        let left = u128::from(self.demand) * u128::from(other.has);
-        let right = u128::from(other.demand) * u128::from(self.has);
+impl Ord for Wanting {
+    /// By `demand / (held + 1)` as a fraction, so that no float decides; then the
+    /// older session.
+    fn cmp(&self, other: &Self) -> Ordering {
+        let left = u128::from(self.demand) * (u128::from(other.held) + 1);
+        let right = u128::from(other.demand) * (u128::from(self.held) + 1);
         left.cmp(&right)
+            .then_with(|| other.session.cmp(&self.session))
     }
+}
+
+impl PartialOrd for Wanting {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+fn to_u64(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -160,11 +230,13 @@ mod tests {
         Supply {
             free,
             outstanding: 0,
+            reserve: 0,
+            now_us: 0,
         }
     }
 
     fn shares(book: &Book, free: u64) -> Vec<(u128, u64)> {
-        divide(book, supply(free))
+        divide(book, supply(free), &Fairness::default())
             .into_iter()
             .map(|share| (share.session.0, share.units))
             .collect()
@@ -267,8 +339,8 @@ mod tests {
             for (session, holder) in holders.iter().enumerate() {
                 book.set(SessionId(session as u128), holder.clone());
             }
-            let supply = Supply { free, outstanding };
-            let shares = divide(&book, supply);
+            let supply = Supply { free, outstanding, reserve: 0, now_us: 0 };
+            let shares = divide(&book, supply, &Fairness::default());
             prop_assert!(shares.iter().map(|share| share.units).sum::<u64>() <= free);
             for share in &shares {
                 prop_assert!(share.units > 0);
@@ -290,7 +362,7 @@ mod tests {
                 holder.since = holder.since * 16 + place as u64;
                 book.set(SessionId(place as u128), holder);
             }
-            let shares = divide(&book, supply(free));
+            let shares = divide(&book, supply(free), &Fairness::default());
             let got = |session: SessionId| {
                 shares.iter().find(|share| share.session == session).map_or(0, |share| share.units)
             };
@@ -315,7 +387,7 @@ mod tests {
             for place in 0..waiters {
                 book.set(SessionId(u128::from(place)), holder(1, 1, 1, place));
             }
-            let shares = divide(&book, supply(free));
+            let shares = divide(&book, supply(free), &Fairness::default());
             prop_assert_eq!(shares.len() as u64, waiters.min(free));
         }
     }

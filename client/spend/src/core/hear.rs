@@ -67,7 +67,7 @@ impl ClientCore {
                 };
                 self.on_grant(&grant, now);
                 if let Some(core) = self.announced(key_id) {
-                    core.slot.give_back_to(generation, returned_total_target);
+                    core.recall(generation, returned_total_target);
                     self.ready.insert(key_id);
                 }
                 Next::Stay

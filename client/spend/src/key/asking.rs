@@ -1,0 +1,298 @@
+//! When a key asks, for how much, and what its answers mean. Knows the key's own
+//! state only: neither what others hold nor what the coordinator has.
+//!
+//! What is wanted is a level: a *want* stays registered until it is met, so that
+//! units are pushed here when they come free. An *ask* is the message that a look
+//! or a request is the reason for; there is one at a time.
+
+use super::{Ask, BACKOFF_MAX, BACKOFF_MIN, KeyCore, Told};
+use crate::{
+    books::Totals,
+    clock::SECOND,
+    message::{KeyGrant, Refusal},
+    refill::Granted,
+    verdict::Code,
+};
+
+/// An ask that was not answered for so long is taken for lost.
+const LOST_AFTER: u64 = 2 * SECOND;
+
+impl KeyCore {
+    /// Decides whether something is to be asked. Called with a fresh sample.
+    pub(super) fn update_ask(&mut self, now: u64) {
+        if self.is_closed {
+            return;
+        }
+        // A request may need more than there is, or more than there was to be had
+        // when the limit was last heard of.
+        let is_short = self.left() == 0
+            || (self.missed_now && (self.level() > self.left() || !self.slot.is_rule_fresh(now)));
+        let is_probe = is_short && self.missed_now;
+        let waits = self.sample.waiting > 0 || is_probe;
+        let is_low = self.is_low(now);
+        let ask = match self.ask {
+            Ask::None if waits || is_low => Ask::Due,
+            Ask::Refused if now >= self.until_ns && (waits || is_low) => Ask::Due,
+            Ask::Refused if !self.is_fresh(now) => Ask::None,
+            // A request waits now, and the ask did not say so.
+            Ask::Sent { waiting: 0, .. } if waits => Ask::Due,
+            Ask::Sent { at_ns, .. } if now.saturating_sub(at_ns) > LOST_AFTER => {
+                if waits || is_low { Ask::Due } else { Ask::None }
+            }
+            ask => ask,
+        };
+        match ask {
+            Ask::None if self.ask != Ask::None => self.abandon_ask(),
+            Ask::Due => {
+                self.is_probe |= is_probe;
+                self.wants = true;
+                self.ask = Ask::Due;
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether more is to be asked for before it runs out, or the coordinator is
+    /// to be told that it has: a want that was registered while there was some
+    /// left is served by how much that was.
+    fn is_low(&self, now: u64) -> bool {
+        let left = self.left();
+        if self.wants {
+            return left == 0 && now == self.last_request_ns && self.is_thought_to_have_some();
+        }
+        now == self.last_request_ns && left <= self.low() && self.level() > left
+    }
+
+    /// Whether the coordinator believes that something is left: it was told so, or
+    /// has granted more since.
+    fn is_thought_to_have_some(&self) -> bool {
+        let now = self.sample.current.unwrap_or_default();
+        self.told.is_some_and(|told| {
+            let told = told.totals;
+            told.left > 0 || told.generation != now.generation || told.granted < now.granted
+        })
+    }
+
+    /// How much may be left when more is asked for; always less than the level.
+    fn low(&self) -> u64 {
+        self.demand
+            .low_water(self.rtt_ns)
+            .min(self.level().saturating_sub(1))
+    }
+
+    /// Who spends down to so much is to ring. While nothing was spent lately
+    /// everybody is: the age of a spend counts from when it is noticed.
+    pub(super) fn bell(&self, now: u64) -> u64 {
+        if self.is_quiet(now) {
+            u64::MAX
+        } else if self.wants {
+            0
+        } else {
+            self.low()
+        }
+    }
+
+    /// Whether a request came within the last demand horizon.
+    fn is_fresh(&self, now: u64) -> bool {
+        self.sample.waiting > 0
+            || now.saturating_sub(self.last_request_ns) <= self.demand.horizon_ns()
+    }
+
+    pub(super) fn left(&self) -> u64 {
+        self.sample.current.map_or(0, |current| current.left)
+    }
+
+    /// The ask was answered, or is void. The queue must be looked at after this.
+    pub(super) fn settle_ask(&mut self, ask: Ask) {
+        self.ask = ask;
+        self.is_probe = false;
+        self.slot.set_asked(false);
+    }
+
+    /// The ask is void, and the queue was looked at before this: who joined it
+    /// meanwhile relied on the ask, so it is looked at again.
+    pub(super) fn abandon_ask(&mut self) {
+        self.settle_ask(Ask::None);
+        self.slot.ring();
+    }
+
+    /// Units that requests wait for, as the coordinator is told.
+    pub(super) fn waiting_told(&self) -> u64 {
+        self.sample.waiting_units.max(u64::from(self.is_probe))
+    }
+
+    /// The units wanted now.
+    pub(super) fn want(&self) -> u64 {
+        if self.wants {
+            self.level().saturating_sub(self.left())
+        } else {
+            0
+        }
+    }
+
+    /// The units that should be at hand.
+    pub(super) fn level(&self) -> u64 {
+        let slice = self.demand.slice(self.slice_factor_milli);
+        let level = match self.slot.known_limit() {
+            // The request may be impossible: only the present limit is asked for.
+            Some(limit) if self.sample.waiting_head > limit => 1,
+            Some(limit) => slice.max(self.sample.waiting_units).min(limit.max(1)),
+            None => slice.max(self.sample.waiting_units),
+        };
+        level.max(self.sample.waiting_head.min(1))
+    }
+
+    /// A report with this in it was made, as part of sync `seq`.
+    pub(super) fn asked(&mut self, told: &Told, seq: u64, now: u64) {
+        self.wants = told.want > 0;
+        if self.ask != Ask::Due {
+            return;
+        }
+        if told.want == 0 && self.sample.waiting == 0 {
+            // Nothing to wait for: the answer says how the rule is now.
+            self.abandon_ask();
+            return;
+        }
+        let Totals {
+            generation,
+            granted,
+            ..
+        } = told.totals;
+        self.ask = Ask::Sent {
+            seq,
+            at_ns: now,
+            waiting: told.waiting,
+            generation,
+            granted,
+        };
+        self.slot.set_asked(told.waiting > 0);
+    }
+
+    /// The coordinator wants units back: half of what is left, towards its target,
+    /// and nothing while requests wait here. What is wanted is stated anew.
+    pub(crate) fn recall(&mut self, generation: u64, returned_total_target: u64) {
+        self.slot
+            .give_back_half_to(generation, returned_total_target);
+        self.wants = !self.is_closed;
+    }
+
+    /// Takes in what a message says of this key. `own_deadline_ns` is the limit
+    /// that it states for the lease itself.
+    pub(crate) fn on_grant(
+        &mut self,
+        grant: &KeyGrant,
+        session_deadline_ns: u64,
+        own_deadline_ns: Option<u64>,
+        rtt_ns: u64,
+        now: u64,
+    ) {
+        let states_own = own_deadline_ns.is_some();
+        let own_deadline_ns = own_deadline_ns.unwrap_or(u64::MAX);
+        self.rtt_ns = rtt_ns;
+        if let Some(policy) = grant.policy {
+            self.set_policy(policy);
+        }
+        self.slot.confirm_rule(now + BACKOFF_MAX);
+        let head = self.sample.waiting_head;
+        if self.slot.known_limit().is_some_and(|limit| head > limit) {
+            self.slot.refuse_impossible();
+            self.settle_ask(Ask::None);
+        }
+        let mut units = 0;
+        if grant.generation > self.own_generation {
+            (self.own_generation, self.own_deadline_ns) = (grant.generation, own_deadline_ns);
+        } else if grant.generation == self.own_generation && states_own {
+            self.own_deadline_ns = own_deadline_ns.max(self.own_deadline_ns);
+        }
+        let deadline_ns = session_deadline_ns.min(self.own_deadline_ns);
+        if grant.generation != 0
+            && let Granted::Units(new) =
+                self.slot
+                    .grant(grant.generation, grant.granted_total, deadline_ns)
+        {
+            units = new;
+            self.until_ns = 0;
+            self.backoff_ns = rtt_ns.clamp(BACKOFF_MIN, BACKOFF_MAX);
+            self.slot.lift_refusal();
+            self.note_granted(grant);
+        }
+        self.slot.renew(deadline_ns, now);
+        // A lease that is late already must not be forfeited unit by unit.
+        self.slot.park_if_late(now);
+        match (self.ask, grant.refusal) {
+            // An answer to an earlier ask says nothing about this one.
+            (Ask::Sent { seq, .. }, _) if grant.basis_seq < seq => {}
+            (Ask::Sent { .. } | Ask::Refused, Some(refusal)) => self.refuse(refusal, now),
+            // Nobody waits, and the want is registered.
+            (Ask::Sent { waiting: 0, .. }, None) => self.settle_ask(Ask::None),
+            (
+                Ask::Sent {
+                    waiting,
+                    generation,
+                    granted,
+                    ..
+                },
+                None,
+            ) => {
+                let before = if generation == grant.generation {
+                    granted
+                } else {
+                    0
+                };
+                let answered = grant.granted_total.saturating_sub(before) >= waiting;
+                // By units that came now, or with a push before this answer.
+                if answered {
+                    self.settle_ask(Ask::None);
+                } else {
+                    self.slot.set_to_come();
+                }
+            }
+            (Ask::Refused, None) if units > 0 => self.settle_ask(Ask::None),
+            _ => {}
+        }
+    }
+
+    /// What was granted since it was told meets the want, or part of it.
+    fn note_granted(&mut self, grant: &KeyGrant) {
+        let Some(told) = &self.told else { return };
+        let before = if told.totals.generation == grant.generation {
+            told.totals.granted
+        } else {
+            0
+        };
+        if grant.granted_total.saturating_sub(before) >= told.want {
+            self.wants = false;
+        }
+    }
+
+    pub(super) fn refuse(&mut self, refusal: Refusal, now: u64) {
+        if refusal.code == Code::CostAboveLimit {
+            // The request's fault, not the key's: others may be served.
+            self.slot.refuse_impossible();
+            self.settle_ask(Ask::None);
+            return;
+        }
+        let for_ever = refusal.retry_after_us == 0 && refusal.code != Code::Limit;
+        let stated = refusal.retry_after_us.saturating_mul(1000);
+        let pause = if for_ever {
+            BACKOFF_MAX
+        } else {
+            stated.max(self.backoff_ns)
+        };
+        self.until_ns = now.saturating_add(pause);
+        self.backoff_ns = (2 * self.backoff_ns).min(BACKOFF_MAX);
+        self.settle_ask(Ask::Refused);
+        self.slot.refuse(refusal.code, self.until_ns, for_ever);
+    }
+
+    /// Refuses everything for now, for a reason that no coordinator stated.
+    pub(crate) fn refuse_here(&mut self, code: Code, now: u64) {
+        self.refuse(
+            Refusal {
+                code,
+                retry_after_us: BACKOFF_MAX / 1000,
+            },
+            now,
+        );
+    }
+}

@@ -1,0 +1,129 @@
+//! Who demands far more than its fair share while there is not enough for
+//! everybody, and how much it may get. Knows demands and the supply's rate;
+//! gives nothing to anybody.
+//!
+//! The rule engages when all demand together is more than 1.5 × what the budget
+//! supplies and a session demands more than 3 × its max-min fair level: the level
+//! at which, if nobody got more than it and nobody more than it demands, the
+//! supply would just be used up. Such a session's grants are capped at that level,
+//! and two units are kept for the others.
+
+use std::collections::BTreeMap;
+
+use leasehold_ledger::{
+    entry::SessionId,
+    policy::{Kind, Policy},
+};
+
+use crate::book::Book;
+
+/// Demand that is overload, in tenths of the supply.
+const OVERLOAD_TENTHS: u128 = 15;
+/// So many times the fair level is greedy.
+const GREEDY: u64 = 3;
+/// Units kept for the others.
+const RESERVE: u64 = 2;
+
+/// How the free units of one key are to be shared at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Fairness {
+    /// What each greedy session may get now.
+    allowed: BTreeMap<SessionId, u64>,
+}
+
+/// What a budget supplies, in thousandths of a unit per second.
+fn supply_milli(policy: &Policy) -> u64 {
+    let (units, period_us) = match policy.kind {
+        Kind::SlidingWindow { limit, window_us } => (limit, window_us),
+        Kind::TokenBucket {
+            refill,
+            refill_period_us,
+            ..
+        } => (refill, refill_period_us),
+    };
+    let milli = u128::from(units) * 1_000_000_000 / u128::from(period_us.max(1));
+    u64::try_from(milli).unwrap_or(u64::MAX)
+}
+
+/// The max-min fair level of `demands` for a supply that is less than their sum.
+fn fair_level(demands: &mut [u64], supply: u64) -> u64 {
+    demands.sort_unstable();
+    let mut rest = supply;
+    let mut sharers = u64::try_from(demands.len()).unwrap_or(u64::MAX);
+    for demand in demands.iter() {
+        let level = rest / sharers.max(1);
+        if *demand >= level {
+            return level;
+        }
+        rest -= demand;
+        sharers -= 1;
+    }
+    u64::MAX
+}
+
+impl Fairness {
+    /// Judges everybody who is known on a key, and lets what the greedy may get
+    /// grow with time.
+    pub(crate) fn judge(book: &mut Book, policy: &Policy, now_us: u64) -> Self {
+        let supply = supply_milli(policy);
+        let demand = book
+            .holders
+            .values()
+            .fold(0_u128, |sum, holder| sum + u128::from(holder.demand_milli));
+        if book.holders.len() < 2 || demand * 10 <= u128::from(supply) * OVERLOAD_TENTHS {
+            return Self::default();
+        }
+        let mut demands: Vec<u64> = book
+            .holders
+            .values()
+            .map(|holder| holder.demand_milli)
+            .collect();
+        let level = fair_level(&mut demands, supply);
+        let horizon_us = policy.demand_horizon_us();
+        let mut fairness = Self::default();
+        for (session, holder) in &mut book.holders {
+            if holder.demand_milli <= level.saturating_mul(GREEDY) {
+                holder.allowance = None;
+                continue;
+            }
+            // A bucket that holds one horizon at the fair level, one unit at least.
+            let most = (u128::from(level) * u128::from(horizon_us) / 1_000).max(1_000_000);
+            let (since_us, micro) = holder.allowance.unwrap_or((now_us, most));
+            let passed_us = u128::from(now_us.saturating_sub(since_us));
+            // Millionths of a unit: milli-units per second times microseconds.
+            let micro = (micro + u128::from(level) * passed_us / 1_000).min(most);
+            holder.allowance = Some((now_us, micro));
+            let units = u64::try_from(micro / 1_000_000).unwrap_or(u64::MAX);
+            fairness.allowed.insert(*session, units);
+        }
+        fairness
+    }
+
+    /// Whether a session demands far more than its fair share.
+    pub(crate) fn is_greedy(&self, session: SessionId) -> bool {
+        self.allowed.contains_key(&session)
+    }
+
+    /// What a greedy session may get; none: as much as there is.
+    pub(crate) fn allows(&self, session: SessionId) -> Option<u64> {
+        self.allowed.get(&session).copied()
+    }
+
+    /// Units kept for those who are not greedy.
+    pub(crate) fn reserve(&self) -> u64 {
+        if self.allowed.is_empty() { 0 } else { RESERVE }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fair_level_uses_the_supply_up() {
+        // 10 + 20 + 35 + 35 = 100.
+        assert_eq!(fair_level(&mut [80, 20, 10, 90], 100), 35);
+        assert_eq!(fair_level(&mut [50, 50], 100), 50);
+        assert_eq!(fair_level(&mut [1, 500], 100), 99);
+    }
+}
