@@ -409,13 +409,21 @@ impl Allotter {
                 Availability::Open {
                     policy,
                     free,
+                    outstanding,
                     next_free_us,
                     ..
                 } => {
+                    let fairness = Fairness::judge(book, &policy, now_us);
                     let scarce = Scarce {
                         key,
                         policy: &policy,
-                        free,
+                        fairness: &fairness,
+                        supply: Supply {
+                            free,
+                            outstanding,
+                            reserve: policy.reserve,
+                            now_us,
+                        },
                         next_free_us,
                         now_us,
                     };

@@ -27,8 +27,9 @@ const RESERVE: u64 = 2;
 /// How the free units of one key are to be shared at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Fairness {
-    /// What each greedy session may get now.
-    allowed: BTreeMap<SessionId, u64>,
+    /// What each greedy session may get now, and in how many microseconds one unit
+    /// more.
+    allowed: BTreeMap<SessionId, (u64, u64)>,
 }
 
 /// What a budget supplies, in thousandths of a unit per second.
@@ -94,7 +95,11 @@ impl Fairness {
             let micro = (micro + u128::from(level) * passed_us / 1_000).min(most);
             holder.allowance = Some((now_us, micro));
             let units = u64::try_from(micro / 1_000_000).unwrap_or(u64::MAX);
-            fairness.allowed.insert(*session, units);
+            // Rounded up: at that moment there is a unit.
+            let missing = 1_000_000 - micro % 1_000_000;
+            let more_us = (missing * 1_000).div_ceil(u128::from(level.max(1)));
+            let more_us = u64::try_from(more_us).unwrap_or(u64::MAX);
+            fairness.allowed.insert(*session, (units, more_us));
         }
         fairness
     }
@@ -106,7 +111,14 @@ impl Fairness {
 
     /// What a greedy session may get; none: as much as there is.
     pub(crate) fn allows(&self, session: SessionId) -> Option<u64> {
-        self.allowed.get(&session).copied()
+        self.allowed.get(&session).map(|(units, _)| *units)
+    }
+
+    /// In how many microseconds a greedy session that may get nothing now may get
+    /// a unit; none: it may get something.
+    pub(crate) fn bars(&self, session: SessionId) -> Option<u64> {
+        let (units, more_us) = self.allowed.get(&session)?;
+        (*units == 0).then_some(*more_us)
     }
 
     /// Units kept for those who are not greedy.

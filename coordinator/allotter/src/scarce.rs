@@ -15,7 +15,9 @@ use leasehold_ledger::{
 use crate::{
     allotter::Conclusion,
     book::Book,
+    fair::Fairness,
     recall::{self, ROUNDS_MAX, Terms},
+    serve::{Supply, divide},
 };
 
 /// Somebody waits: look again no sooner than this.
@@ -34,7 +36,8 @@ const LOOK_COST_US: u64 = 10;
 pub(crate) struct Scarce<'a> {
     pub(crate) key: &'a Key,
     pub(crate) policy: &'a Policy,
-    pub(crate) free: u64,
+    pub(crate) fairness: &'a Fairness,
+    pub(crate) supply: Supply,
     pub(crate) next_free_us: Option<u64>,
     pub(crate) now_us: u64,
 }
@@ -84,10 +87,21 @@ pub(crate) fn answer_waiting(
     scarce: &Scarce<'_>,
     conclusion: &mut Conclusion,
 ) -> bool {
+    let Scarce {
+        supply,
+        fairness,
+        now_us,
+        ..
+    } = *scarce;
+    if supply.free > 0 && !divide(book, supply, fairness).is_empty() {
+        // More came back than was counted on: the next entry gives it out.
+        return true;
+    }
     if !book.holders.values().any(|holder| holder.waiting > 0) {
         rebalance(book, ledger, attached, scarce, conclusion);
         return false;
     }
+    refuse_barred(book, scarce, conclusion);
     let mut waiting: Vec<(u64, SessionId)> = book
         .holders
         .iter()
@@ -98,25 +112,12 @@ pub(crate) fn answer_waiting(
         return false;
     }
     waiting.sort_unstable();
-    let first_head = waiting
-        .first()
-        .and_then(|(_, session)| book.holders.get(session))
-        .map_or(0, |holder| holder.head);
-    let is_blocked = book
-        .holders
-        .values()
-        .any(|holder| holder.refused && holder.waiting > 0);
-    if scarce.free >= first_head && !is_blocked {
-        // More came back than was counted on: the next entry gives it out.
-        return true;
-    }
-    let now_us = scarce.now_us;
     let under_way = book.recalls_under_way(now_us);
     let needed: u64 = waiting
         .iter()
         .filter_map(|(_, session)| book.holders.get(session))
         .fold(0_u64, |sum, holder| sum.saturating_add(holder.waiting))
-        .saturating_sub(scarce.free)
+        .saturating_sub(supply.free)
         .saturating_sub(under_way.unwrap_or(0));
     let asks = needed > 0
         && now_us >= book.no_recall_until_us
@@ -179,7 +180,7 @@ pub(crate) fn answer_waiting(
         let Some(holder) = book.holders.get_mut(session) else {
             continue;
         };
-        if scarce.free > 0 && gone > 0 {
+        if supply.free > 0 && gone > 0 {
             // The units that were saved up for the first may serve this one.
             continue;
         }
@@ -193,7 +194,33 @@ pub(crate) fn answer_waiting(
             gone += 1;
         }
     }
-    scarce.free > 0 && gone > 0
+    supply.free > 0 && gone > 0
+}
+
+/// Refuses requests of sessions that demand far more than their fair share and have
+/// had it: nothing is recalled for them.
+fn refuse_barred(book: &mut Book, scarce: &Scarce<'_>, conclusion: &mut Conclusion) {
+    for (session, holder) in &mut book.holders {
+        if holder.waiting == 0 || holder.refused {
+            continue;
+        }
+        let Some(retry_after_us) = scarce.fairness.bars(*session) else {
+            continue;
+        };
+        conclusion.refusals.push((
+            *session,
+            scarce.key.clone(),
+            Refusal {
+                code: Code::Limit,
+                retry_after_us: Some(retry_after_us),
+            },
+        ));
+        if holder.wait_until_us > scarce.now_us {
+            holder.refused = true;
+        } else {
+            holder.stop_waiting();
+        }
+    }
 }
 
 /// Moves a unit to where it is of far more use, when nothing is free and nobody
@@ -206,7 +233,7 @@ fn rebalance(
     conclusion: &mut Conclusion,
 ) {
     let now_us = scarce.now_us;
-    if scarce.free > scarce.policy.reserve || !recall::is_unbalanced(book, now_us) {
+    if scarce.supply.free > scarce.policy.reserve || !recall::is_unbalanced(book, now_us) {
         return;
     }
     let leases = ledger
