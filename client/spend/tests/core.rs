@@ -561,12 +561,66 @@ fn a_policy_that_is_pushed_moves_the_times_of_a_key_that_holds_units() {
 }
 
 #[test]
-fn what_is_more_than_a_slice_goes_back_at_the_next_sync() {
+fn units_stay_parked_while_the_key_is_quiet() {
     let mut client = Client::open().with(40);
-    client.after(SECOND);
+    for _ in 0..30 {
+        let sync = client.after(SECOND).sync();
+        for report in &sync.reports {
+            assert_eq!((report.left, report.returned_total), (40, 0));
+        }
+        client.synced(sync.seq, Vec::new());
+    }
+}
+
+#[test]
+fn a_recall_takes_half_of_what_is_left_and_the_want_is_stated_anew() {
+    let mut client = Client::open().with(5);
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    // The coordinator believes that there is more than there is.
+    client.hear(Incoming::Recall {
+        key_id: 0,
+        generation: 5,
+        returned_total_target: 3,
+        granted_total: 5,
+    });
     let report = client.report(5);
-    assert!(report.returned_total >= 30, "{report:?}");
-    assert!(report.left >= 1);
+    assert_eq!((report.returned_total, report.left), (2, 2));
+    assert!(report.want > 0, "{report:?}");
+}
+
+#[test]
+fn more_is_asked_for_while_there_is_some_left_and_nobody_waits() {
+    let mut client = Client::open().with(3);
+    // Five requests a second, each answer takes a second: one unit is too few.
+    let mut asked = None;
+    for _ in 0..3 {
+        assert_eq!(client.spend(1), Verdict::Admitted);
+        let syncs = client.after(SECOND / 5).syncs();
+        asked = asked.or(syncs
+            .into_iter()
+            .flat_map(|sync| sync.reports)
+            .find(|r| r.want > 0));
+    }
+    let asked = asked.unwrap();
+    assert_eq!((asked.waiting, asked.waiting_head), (0, 0));
+    // The next request to find nothing is the first that waits.
+    assert_eq!(client.spend(1), Verdict::Empty);
+}
+
+#[test]
+fn who_runs_out_says_so_though_a_want_is_registered() {
+    let mut client = Client::open().with(1);
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    let sync = client.sync();
+    assert!(sync.reports[0].want > 0 && sync.reports[0].left == 0);
+    // A part of it comes, and is spent: it is to be known that nothing is left.
+    client.synced(sync.seq, vec![grant(5, 2)]);
+    client.outgoing();
+    client.after(100 * MS);
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    let report = &client.sync().reports[0];
+    assert_eq!((report.left, report.spent_total), (0, 2));
+    assert!(report.want > 0 && report.waiting == 0, "{report:?}");
 }
 
 #[test]

@@ -179,6 +179,7 @@ impl Allotter {
         holder.peak = level.peak;
         holder.demand_milli = level.demand_milli;
         holder.heard_us = now_us;
+        holder.untold_us_max = ledger.settings().sync_interval_us;
         holder.spent_total = level.spent_total;
         book.wanted |= holder.want > 0;
         // A report that changes nothing for anybody does not cost a look at the key.

@@ -36,6 +36,9 @@ pub(crate) struct Holder {
     pub(crate) heard_us: u64,
     /// When it was last seen to spend or want.
     pub(crate) active_us: u64,
+    /// For how long it may spend without a word: what it has changed by then, it
+    /// says with its next regular sync.
+    pub(crate) untold_us_max: u64,
     /// Units spent when it was last heard.
     pub(crate) spent_total: u64,
     /// Units handed back when it was last heard.
@@ -56,7 +59,8 @@ impl Holder {
     /// Unspent units that it is thought to have by now: what it said, less what it
     /// is likely to have spent since, but not nothing: it says so when it runs out.
     pub(crate) fn held_at(&self, now_us: u64) -> u64 {
-        let passed_us = u128::from(now_us.saturating_sub(self.heard_us));
+        let passed_us = now_us.saturating_sub(self.heard_us).min(self.untold_us_max);
+        let passed_us = u128::from(passed_us);
         let spent = u128::from(self.demand_milli) * passed_us / 1_000_000_000;
         self.unspent
             .saturating_sub(u64::try_from(spent).unwrap_or(u64::MAX))

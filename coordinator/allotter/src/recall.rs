@@ -27,7 +27,7 @@ const HOLDERS_MAX: usize = 4;
 /// At most so many rounds are made for one request.
 pub(crate) const ROUNDS_MAX: u8 = 2;
 /// A unit moves only to where it is of so many times the use.
-const REBALANCE_FACTOR: u128 = 4;
+const REBALANCE_FACTOR: u128 = 3;
 /// What a recall is to bring, and when.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {

@@ -23,7 +23,7 @@ use crate::{
 /// Somebody waits: look again no sooner than this.
 const WAKE_WAITING_US: u64 = 1_000;
 /// Somebody wants ahead: units that free up within this come in one entry.
-const WAKE_WANTING_US: u64 = 10_000;
+const WAKE_WANTING_US: u64 = 2_000;
 /// Nothing frees up by time: look again after this, and refuse until then.
 pub(crate) const LOOK_AGAIN_US: u64 = 1_000_000;
 /// The longest and the shortest time that a recall may take.

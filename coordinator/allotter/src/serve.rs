@@ -288,13 +288,13 @@ mod tests {
     }
 
     #[test]
-    fn somebody_who_has_nothing_gets_one_unit_at_least() {
+    fn nothing_stays_free_that_somebody_wants() {
         let mut busy = holder(0, 0, 0, 0);
         busy.peak = 1_000;
         let mut quiet = holder(5, 0, 0, 0);
         quiet.demand_milli = 1;
         let book = book(&[(1, busy), (2, quiet)]);
-        assert_eq!(shares(&book, 10), [(2, 1)]);
+        assert_eq!(shares(&book, 10), [(2, 5)]);
     }
 
     fn any_holder() -> impl Strategy<Value = Holder> {

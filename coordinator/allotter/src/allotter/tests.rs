@@ -295,7 +295,7 @@ fn a_registered_want_is_served_by_time_alone() {
 #[test]
 fn idle_units_are_recalled_for_a_waiting_request_and_no_refusal_is_given_meanwhile() {
     let mut desk = Desk::new(window(10), 2);
-    desk.hear(1, wants(10, 10));
+    desk.hear(1, wants(10, 0));
     desk.round();
     desk.advance(5_000_000);
     desk.hear(2, waits(1));

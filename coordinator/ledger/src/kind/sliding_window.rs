@@ -6,8 +6,14 @@ use std::collections::VecDeque;
 use super::Rebound;
 use crate::{digest, exact, time};
 
-/// Merged dates are at most this part of a window apart.
-const MERGED_PER_WINDOW: u64 = 256;
+/// Windows up to this length keep dates finely: with so many dates in so short a
+/// time its key is a busy one, and units that come free in lumps are refused
+/// meanwhile and stranded afterwards. Longer ones keep fewer, for there may be many.
+const FINE_WINDOW_US_MAX: u64 = 60_000_000;
+/// Merged dates are at most this part of a window apart ...
+const FINE_PER_WINDOW: u64 = 8_192;
+/// ... or this part of a longer one.
+const COARSE_PER_WINDOW: u64 = 1_024;
 
 /// Units with one date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +46,23 @@ pub(crate) struct SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// Dates kept exactly; above, neighbours merge towards the later date.
-    pub(crate) const SLOTS_MAX: usize = 512;
+    /// The most dates that any window keeps.
+    pub(crate) const SLOTS_MAX: usize = 16_384;
+    /// The most that a long one keeps.
+    const COARSE_SLOTS_MAX: usize = 2_048;
+
+    /// Dates kept exactly, and how far apart merged ones are at most: above that
+    /// number, neighbours merge towards the later date.
+    const fn resolution(&self) -> (usize, u64) {
+        if self.window_us <= FINE_WINDOW_US_MAX {
+            (Self::SLOTS_MAX, self.window_us.div_euclid(FINE_PER_WINDOW))
+        } else {
+            (
+                Self::COARSE_SLOTS_MAX,
+                self.window_us.div_euclid(COARSE_PER_WINDOW),
+            )
+        }
+    }
 
     pub(crate) fn new(limit: u64, window_us: u64, drift_ppm: u32) -> Self {
         Self {
@@ -133,7 +154,7 @@ impl SlidingWindow {
         let slot = Slot { date_us, units };
         self.hashes.add(slot.hash());
         self.slots.insert(place, slot);
-        if self.slots.len() > Self::SLOTS_MAX {
+        if self.slots.len() > self.resolution().0 {
             self.merge();
         }
     }
@@ -141,8 +162,8 @@ impl SlidingWindow {
     /// Merges dates within a fraction of the window, each group towards its
     /// latest: units count longer than they must, never shorter.
     fn merge(&mut self) {
-        let near_us = self.window_us.checked_div(MERGED_PER_WINDOW).unwrap_or(0);
-        let mut merged: VecDeque<Slot> = VecDeque::with_capacity(Self::SLOTS_MAX);
+        let (slots_max, near_us) = self.resolution();
+        let mut merged: VecDeque<Slot> = VecDeque::with_capacity(slots_max);
         let mut group_from_us = 0;
         for slot in self.slots.drain(..) {
             match merged.back_mut() {
@@ -263,23 +284,24 @@ mod tests {
     #[test]
     fn merging_bounds_the_slots_and_only_moves_dates_later() {
         let mut books = window(u64::MAX >> 11);
-        for spend in 0..5_000_u64 {
-            books.charge(1, spend * 200);
+        for spend in 0..40_000_u64 {
+            books.charge(1, spend * 25);
             assert!(books.slots.len() <= SlidingWindow::SLOTS_MAX);
         }
-        assert_eq!(books.counted(), 5_000);
+        assert_eq!(books.counted(), 40_000);
+        assert!(books.slots.len() < 20_000, "some were merged");
         let mut before = 0;
         for slot in books.slots() {
             assert!(slot.date_us >= before);
-            before = slot.date_us + 200;
+            before = slot.date_us + 25;
         }
         let mut seen = 0;
         for slot in books.slots() {
-            // The first units of a slot are dated late by W/256 at most, twice over
+            // The first units of a slot are dated late by W/8192 at most, twice over
             // when a merged slot was merged again.
             seen += slot.units;
-            let own_date = (seen - 1) * 200;
-            assert!(slot.date_us >= own_date && slot.date_us <= own_date + 2 * 1_000_000 / 256);
+            let own_date = (seen - 1) * 25;
+            assert!(slot.date_us >= own_date && slot.date_us <= own_date + 2 * 1_000_000 / 8_192);
         }
     }
 
@@ -287,7 +309,7 @@ mod tests {
     fn a_refund_finds_units_that_were_merged() {
         let mut books = window(100_000);
         books.charge(7, 500);
-        for spend in 0..600_u64 {
+        for spend in 0..17_000_u64 {
             books.charge(1, 501 + spend);
         }
         let counted = books.counted();
