@@ -30,6 +30,7 @@ pub(crate) struct Fairness {
     /// What each greedy session may get now, and in how many microseconds one unit
     /// more.
     allowed: BTreeMap<SessionId, (u64, u64)>,
+    is_overloaded: bool,
 }
 
 /// What a budget supplies, in thousandths of a unit per second.
@@ -74,6 +75,10 @@ impl Fairness {
         if book.holders.len() < 2 || demand * 10 <= u128::from(supply) * OVERLOAD_TENTHS {
             return Self::default();
         }
+        let mut fairness = Self {
+            is_overloaded: true,
+            ..Self::default()
+        };
         let mut demands: Vec<u64> = book
             .holders
             .values()
@@ -81,7 +86,6 @@ impl Fairness {
             .collect();
         let level = fair_level(&mut demands, supply);
         let horizon_us = policy.demand_horizon_us();
-        let mut fairness = Self::default();
         for (session, holder) in &mut book.holders {
             if holder.demand_milli <= level.saturating_mul(GREEDY) {
                 holder.allowance = None;
@@ -102,6 +106,11 @@ impl Fairness {
             fairness.allowed.insert(*session, (units, more_us));
         }
         fairness
+    }
+
+    /// Whether all demand together is far more than what the budget supplies.
+    pub(crate) fn is_overloaded(&self) -> bool {
+        self.is_overloaded
     }
 
     /// Whether a session demands far more than its fair share.

@@ -32,7 +32,8 @@ const REBALANCE_FACTOR: u128 = 3;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) needed: u64,
-    pub(crate) timescale_us: u64,
+    /// Only units that would go on idling for so long are asked for.
+    pub(crate) least_us: u64,
     pub(crate) now_us: u64,
     pub(crate) until_us: u64,
 }
@@ -46,8 +47,7 @@ pub(crate) struct Choice {
 }
 
 /// Asks half of what the holders that are idle longest have, at most four of
-/// them, until `needed` units can be expected, and notes whom it asked. Only
-/// units that would go on idling for a sixtieth of the timescale are asked for.
+/// them, until `needed` units can be expected, and notes whom it asked.
 pub(crate) fn choose(
     book: &mut Book,
     key: &Key,
@@ -57,11 +57,10 @@ pub(crate) fn choose(
 ) -> Choice {
     let Terms {
         needed,
-        timescale_us,
+        least_us,
         now_us,
         until_us,
     } = terms;
-    let least_us = timescale_us / 60;
     let mut again_us: Option<u64> = None;
     let mut idle: Vec<(u64, &LeaseView, u64)> = Vec::new();
     for lease in leases {
@@ -246,7 +245,7 @@ mod tests {
     fn asked(book: &mut Book, leases: &[LeaseView], needed: u64) -> Vec<(u128, u64)> {
         let terms = Terms {
             needed,
-            timescale_us: 60_000_000,
+            least_us: 1_000_000,
             now_us: 100_000_000,
             until_us: 100_250_000,
         };

@@ -288,7 +288,8 @@ fn a_registered_want_is_served_by_time_alone() {
         given += desk.round().0.iter().map(|(_, units)| units).sum::<u64>();
     }
     assert_eq!(given, 3);
-    assert!(desk.now_us < 1_000_000 + 400_000);
+    // Four tenths of a second bring that much; who has some of it can wait for more.
+    assert!(desk.now_us < 1_000_000 + 800_000);
     assert_eq!(desk.allotter.next_wake_us(), None);
 }
 
