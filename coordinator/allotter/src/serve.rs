@@ -135,20 +135,25 @@ fn park(book: &Book, supply: Supply, fairness: &Fairness, mut free: u64, shares:
         .max(1);
     while let Some(first) = wanting.pop() {
         let share = match book.peaks {
-            0 => everything / holders,
-            peaks => everything.saturating_mul(u128::from(first.peak)) / peaks,
+            0 => everything.div_ceil(holders),
+            peaks => everything
+                .saturating_mul(u128::from(first.peak))
+                .div_ceil(peaks),
         };
         let share = u64::try_from(share).unwrap_or(u64::MAX);
-        // Who has more than half of its share is left alone: a message for each unit
-        // would be the price of a difference that nobody notices.
-        if first.held > share / 2 {
+        // Who has more than half of a large share is left alone: a message for each
+        // unit would be the price of a difference that nobody notices.
+        if share >= LARGE_SHARE && first.held > share / 2 {
             continue;
         }
         let units = share
             .saturating_sub(first.held)
-            .max(1)
+            .max(u64::from(first.held == 0))
             .min(first.want)
             .min(free - reserve);
+        if units == 0 {
+            continue;
+        }
         free -= units;
         match first.place {
             Some(place) => shares[place].units += units,
@@ -162,6 +167,9 @@ fn park(book: &Book, supply: Supply, fairness: &Fairness, mut free: u64, shares:
         }
     }
 }
+
+/// A share of so many units is topped up only when it is half empty.
+const LARGE_SHARE: u64 = 8;
 
 /// Somebody who wants units ahead; the greatest is served next.
 #[derive(Debug, PartialEq, Eq)]
