@@ -32,6 +32,8 @@ enum Ask {
     Sent {
         seq: u64,
         at_ns: u64,
+        /// Units that end the wait of those who wait, on top of what was left; 0:
+        /// nobody waits.
         waiting: u64,
         generation: u64,
         granted: u64,
@@ -112,9 +114,10 @@ pub(crate) struct KeyCore {
     is_probe: bool,
     is_closed: bool,
     told: Option<Told>,
-    /// The sync that told it, and the latest one that was acknowledged.
+    /// The coordinator may have a want of it on this stream.
+    is_want_known: bool,
+    /// The sync that told it.
     told_seq: u64,
-    acked_seq: u64,
     sample: Sample,
 }
 
@@ -149,8 +152,8 @@ impl KeyCore {
             is_probe: false,
             is_closed: false,
             told: None,
+            is_want_known: false,
             told_seq: 0,
-            acked_seq: 0,
             sample: Sample::default(),
         }
     }
@@ -246,7 +249,10 @@ impl KeyCore {
     pub(crate) fn is_untold(&self) -> bool {
         let counts = self.slot.counts();
         let now = self.telling();
-        self.told.map_or(now != Told::default(), |told| told != now)
+        self.told
+            .map_or(now != Told::default() || self.is_want_known, |told| {
+                told != now
+            })
             || !self.sample.ended.is_empty()
             || counts.refused != self.refused_told
             || counts.degraded != self.degraded_told
@@ -271,10 +277,7 @@ impl KeyCore {
     /// for, and the coordinator knows that nothing is wanted, so that no grant
     /// can be on its way to a key that is not there any more.
     pub(crate) fn is_forgettable(&self, now: u64) -> bool {
-        let is_known = self
-            .told
-            .is_none_or(|told| told.want == 0 && self.acked_seq >= self.told_seq);
-        is_known && !self.has_lease() && self.is_long_idle(now) && self.slot.is_idle()
+        !self.is_want_known && !self.has_lease() && self.is_long_idle(now) && self.slot.is_idle()
     }
 
     /// Nothing is wanted any more, and nobody is served.
@@ -359,6 +362,8 @@ impl KeyCore {
         self.untold_since_ns = None;
         self.told = Some(told);
         self.told_seq = seq;
+        // Also when nothing is wanted: until that is acknowledged.
+        self.is_want_known = true;
         self.asked(&told, seq, now);
     }
 
@@ -370,7 +375,9 @@ impl KeyCore {
             spent_total,
             ..
         } = brief;
-        self.acked_seq = self.acked_seq.max(seq);
+        if seq == self.told_seq && self.told.is_some_and(|told| told.want == 0) {
+            self.is_want_known = false;
+        }
         if is_final {
             self.slot.forget(generation);
         }
@@ -389,7 +396,7 @@ impl KeyCore {
     /// A new stream: it knows no numbers and no asks.
     pub(crate) fn start_stream(&mut self) {
         (self.is_announced, self.is_named) = (false, false);
-        self.told = None;
+        (self.told, self.is_want_known) = (None, false);
         // What is wanted stays wanted, and is restated with everything else.
         if matches!(self.ask, Ask::Sent { .. } | Ask::Due) {
             self.settle_ask(Ask::None);

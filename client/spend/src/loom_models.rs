@@ -3,6 +3,9 @@
 //! load to see. Each model was seen to fail once with the bug that its comment
 //! names.
 
+mod bell;
+mod recall;
+
 use std::{
     sync::{
         Arc,

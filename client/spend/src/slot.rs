@@ -212,9 +212,9 @@ impl Slot {
                         // it back would be to hand it to the next lease.
                         return Take::Late;
                     }
-                    // Relaxed: see `set_bell`. Whoever empties the slot rings in any
-                    // case, since the bell is never below 0.
-                    if word.left() - units <= self.bell.load(Ordering::Relaxed) {
+                    // Whoever empties the slot rings in any case, since the bell is
+                    // never below 0.
+                    if self.is_at_bell(word.left() - units) {
                         self.ring();
                     }
                     return Take::Admitted;
@@ -410,6 +410,13 @@ impl Slot {
         // take is before this, and then the sample that follows has it, or after,
         // and then it has acquired the store above and rings by the new number.
         self.word.fetch_or(0, Ordering::AcqRel);
+    }
+
+    /// Whether who leaves this many units is to ring.
+    pub(crate) fn is_at_bell(&self, left: u64) -> bool {
+        // Relaxed: for `take` see `set_bell`. Who commits a hold does so under the
+        // lock, so it is in the sample that follows a new bell, or knows that bell.
+        left <= self.bell.load(Ordering::Relaxed)
     }
 
     pub(crate) fn waiters_max(&self) -> usize {

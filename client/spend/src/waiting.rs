@@ -156,8 +156,15 @@ impl Slot {
         let mut inner = self.lock();
         // The units were taken before; now the look. The lock keeps a closing,
         // a voiding and every sample out until the decision is in the books.
-        let is_closed = Word(self.word.load(Ordering::Acquire)).is_closed();
-        !is_closed && inner.books.commit(generation, units, clock.now_ns())
+        let word = Word(self.word.load(Ordering::Acquire));
+        let is_committed =
+            !word.is_closed() && inner.books.commit(generation, units, clock.now_ns());
+        drop(inner);
+        // A spend like any other: the driver dates it, and asks ahead.
+        if is_committed && self.is_at_bell(word.left()) {
+            self.ring();
+        }
+        is_committed
     }
 
     fn release(&self, generation: u64, units: u64) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use leasehold_spend::{
     At, Begun, ClientCore, Code, CoreSettings, Line, MILLISECOND, Patience, SECOND, Slot, Verdict,
+    Waiter,
     message::{
         Incoming, KeyGrant, Next, Opened, Outgoing, Policy, Refusal, Report, SessionId, StreamId,
         SyncOut,
@@ -341,4 +342,176 @@ fn a_cost_above_the_limit_is_told_so_also_while_units_are_left() {
     let seq = client.syncs().pop().unwrap().seq;
     client.synced(seq, vec![grant(5, 100)]);
     assert_eq!(waiter.give_up(&At(client.now)), denied);
+}
+
+fn wait(client: &Client, units: u64) -> Waiter {
+    match client.slots[0].spend(units, Patience::OneAnswer, &At(client.now)) {
+        Begun::Waits(waiter) => waiter,
+        Begun::Answered(verdict) => panic!("{verdict:?}"),
+    }
+}
+
+/// The reports of what is said now, not acknowledged.
+fn said(client: &mut Client) -> Vec<Report> {
+    client.syncs().into_iter().flat_map(|s| s.reports).collect()
+}
+
+#[test]
+fn an_ask_for_what_is_missing_of_a_cost_is_over_when_that_has_come() {
+    let mut client = Client::open(&["k"], 10);
+    client.given(5, 40);
+    assert_eq!(client.spend(0, 37), Verdict::Admitted);
+    client.reports();
+    let first = wait(&client, 80);
+    let sync = client.syncs().pop().unwrap();
+    assert!(sync.reports[0].want >= 77, "three are left: {sync:?}");
+    client.synced(sync.seq, vec![grant(5, 40 + sync.reports[0].want)]);
+    client.outgoing();
+    assert_eq!(first.give_up(&At(client.now)), Verdict::Admitted);
+    client.reports();
+    client.now += MILLISECOND;
+    let _second = wait(&client, 50);
+    let asked = said(&mut client);
+    assert!(asked.iter().any(|report| report.waiting > 0), "{asked:?}");
+}
+
+#[test]
+fn who_still_waits_when_the_whole_limit_has_come_is_asked_for() {
+    let mut client = Client::open(&["k"], 10);
+    client.given(5, 1);
+    assert_eq!(client.spend(0, 1), Verdict::Admitted);
+    client.reports();
+    let _waiters: Vec<Waiter> = (0..150).map(|_| wait(&client, 1)).collect();
+    let sync = client.syncs().pop().unwrap();
+    let report = &sync.reports[0];
+    assert_eq!((report.want, report.waiting), (100, 150));
+    client.synced(sync.seq, vec![grant(5, 101)]);
+    let asked = said(&mut client);
+    assert!(
+        asked
+            .iter()
+            .any(|report| report.want >= 50 && report.waiting == 50),
+        "{asked:?}"
+    );
+}
+
+#[test]
+fn a_cost_that_a_new_limit_allows_is_asked_for_at_once() {
+    let mut client = Client::open(&["k"], 10);
+    client.given(5, 100);
+    client.now += 3 * SECOND;
+    client.reports();
+    let _waiter = wait(&client, 150);
+    let seq = client.syncs().pop().unwrap().seq;
+    let mut raised = grant(5, 100);
+    raised.policy = raised.policy.map(|policy| Policy {
+        limit: 200,
+        ..policy
+    });
+    client.synced(seq, vec![raised]);
+    let asked = said(&mut client);
+    assert!(asked.iter().any(|report| report.want >= 50), "{asked:?}");
+}
+
+/// Idles until a report says that nothing is wanted, and hands out its sync.
+fn done_with(client: &mut Client) -> u64 {
+    for _ in 0..400 {
+        client.now += SECOND;
+        for sync in client.syncs() {
+            let is_done = |report: &Report| report.is_final && report.want == 0;
+            if sync.reports.iter().any(is_done) {
+                return sync.seq;
+            }
+            client.synced(sync.seq, Vec::new());
+        }
+    }
+    panic!("the key is never done with");
+}
+
+/// A key that was refused, so that a want of it is registered and no lease is.
+fn with_a_want() -> Client {
+    let mut client = Client::open(&["k"], 10);
+    let _ = client.spend(0, 1);
+    let seq = client.syncs().pop().unwrap().seq;
+    let refusal = Some(Refusal {
+        code: Code::Limit,
+        retry_after_us: 1_000_000,
+    });
+    let refused = KeyGrant {
+        refusal,
+        policy: grant(0, 0).policy,
+        ..KeyGrant::default()
+    };
+    client.synced(seq, vec![refused]);
+    client
+}
+
+#[test]
+fn a_key_is_not_forgotten_while_the_coordinator_may_think_it_wants_something() {
+    let mut client = with_a_want();
+    done_with(&mut client);
+    // That sync is lost: a later one is answered.
+    client.now += SECOND;
+    let later = client.syncs().pop().unwrap().seq;
+    client.synced(later, Vec::new());
+    client.now += SECOND;
+    let seq = client.syncs().pop().unwrap();
+    assert!(
+        client.core.take_evictable().is_empty(),
+        "units may be pushed to nobody"
+    );
+    assert!(seq.reports.iter().any(|report| report.want == 0), "{seq:?}");
+    client.synced(seq.seq, Vec::new());
+    client.now += SECOND;
+    client.outgoing();
+    assert_eq!(client.core.take_evictable(), [0]);
+}
+
+#[test]
+fn a_new_session_s_numbers_are_not_taken_for_acknowledged() {
+    let mut client = with_a_want();
+    for _ in 0..300 {
+        let _ = client.spend(0, 1);
+        client.now += SECOND;
+        client.reports();
+    }
+    client.hear(ended("session_expired"));
+    assert_eq!(client.reconnect(), None);
+    client.hear(opened(2, 10));
+    let _ = client.spend(0, 1);
+    client.reports();
+    done_with(&mut client);
+    client.now += SECOND;
+    client.outgoing();
+    assert!(client.core.take_evictable().is_empty(), "not acknowledged");
+}
+
+#[test]
+fn a_hold_is_dated_when_it_is_decided() {
+    let mut client = Client::open(&["k"], 10);
+    client.given(5, 50);
+    let hold = client.slots[0].hold(2).unwrap();
+    client.now += 300 * MILLISECOND;
+    client.reports();
+    assert!(hold.commit(&At(client.now)));
+    client.outgoing();
+    client.now += 800 * MILLISECOND;
+    let reports = client.reports();
+    let age = reports[0].spent_ages.last().unwrap();
+    assert_eq!((age.units, age.age_us), (2, 800_000), "{reports:?}");
+}
+
+#[test]
+fn a_recall_that_crossed_the_return_of_everything_registers_no_want() {
+    let mut client = Client::open(&["k"], 10);
+    client.given(5, 3);
+    done_with(&mut client);
+    client.hear(Incoming::Recall {
+        key_id: 0,
+        generation: 5,
+        returned_total_target: 2,
+        granted_total: 3,
+    });
+    let reports = client.reports();
+    assert!(reports.iter().all(|report| report.want == 0), "{reports:?}");
 }

@@ -161,7 +161,8 @@ impl KeyCore {
         self.ask = Ask::Sent {
             seq,
             at_ns: now,
-            waiting: told.waiting,
+            // Some of what they wait for may be left here, or above the limit.
+            waiting: told.waiting.min(told.want.max(1)),
             generation,
             granted,
         };
@@ -173,7 +174,10 @@ impl KeyCore {
     pub(crate) fn recall(&mut self, generation: u64, returned_total_target: u64) {
         self.slot
             .give_back_half_to(generation, returned_total_target);
-        self.wants = !self.is_closed;
+        // One that crossed the return of everything finds a key that wants nothing.
+        if self.sample.current.is_some() {
+            self.wants = !self.is_closed;
+        }
     }
 
     /// Takes in what a message says of this key. `own_deadline_ns` is the limit
@@ -189,13 +193,18 @@ impl KeyCore {
         let states_own = own_deadline_ns.is_some();
         let own_deadline_ns = own_deadline_ns.unwrap_or(u64::MAX);
         self.rtt_ns = rtt_ns;
+        let head = self.sample.waiting_head;
+        let was_impossible = self.slot.known_limit().is_some_and(|limit| head > limit);
         if let Some(policy) = grant.policy {
             self.set_policy(policy);
         }
         self.slot.confirm_rule(now + BACKOFF_MAX);
-        let head = self.sample.waiting_head;
-        if self.slot.known_limit().is_some_and(|limit| head > limit) {
+        let is_impossible = self.slot.known_limit().is_some_and(|limit| head > limit);
+        if is_impossible {
             self.slot.refuse_impossible();
+        }
+        if is_impossible || was_impossible {
+            // It is gone, or possible by now: the ask was for less than it needs.
             self.settle_ask(Ask::None);
         }
         let mut units = 0;
