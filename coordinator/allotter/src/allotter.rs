@@ -293,13 +293,14 @@ impl Allotter {
             } = ledger.available(key, now_us)
             {
                 let limit = policy.kind.limit();
+                let fairness = Fairness::judge(book, &policy, now_us);
                 let supply = Supply {
                     free: free.saturating_add(book.returning).min(limit),
                     outstanding: outstanding.saturating_sub(book.returning),
                     reserve: policy.reserve,
+                    idle_us: fairness.idle_us(&policy),
                     now_us,
                 };
-                let fairness = Fairness::judge(book, &policy, now_us);
                 for holder in book.holders.values_mut() {
                     if holder.head > limit {
                         holder.give_up();
@@ -423,6 +424,7 @@ impl Allotter {
                             free,
                             outstanding,
                             reserve: policy.reserve,
+                            idle_us: fairness.idle_us(&policy),
                             now_us,
                         },
                         next_free_us,

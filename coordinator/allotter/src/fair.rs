@@ -21,6 +21,10 @@ use crate::book::Book;
 const OVERLOAD_TENTHS: u128 = 15;
 /// So many times the fair level is greedy.
 const GREEDY: u64 = 3;
+/// Units are recalled that would go on idling for this part of the timescale ...
+const IDLE_PARTS: u64 = 60;
+/// ... or, under overload, for this one.
+const OVERLOADED_IDLE_PARTS: u64 = 240;
 /// Units kept for the others.
 const RESERVE: u64 = 2;
 
@@ -111,6 +115,17 @@ impl Fairness {
     /// Whether all demand together is far more than what the budget supplies.
     pub(crate) fn is_overloaded(&self) -> bool {
         self.is_overloaded
+    }
+
+    /// For how long a unit must be going to idle before it is recalled. Under
+    /// overload every unit that idles is one that somebody is refused meanwhile.
+    pub(crate) fn idle_us(&self, policy: &Policy) -> u64 {
+        let parts = if self.is_overloaded {
+            OVERLOADED_IDLE_PARTS
+        } else {
+            IDLE_PARTS
+        };
+        policy.timescale_us().div_euclid(parts)
     }
 
     /// Whether a session demands far more than its fair share.

@@ -28,10 +28,6 @@ const WAKE_WANTING_US: u64 = 2_000;
 pub(crate) const LOOK_AGAIN_US: u64 = 1_000_000;
 /// The longest and the shortest time that a recall may take.
 const RECALL_US: (u64, u64) = (10_000, 125_000);
-/// Units are recalled that would go on idling for this part of the timescale ...
-const IDLE_PARTS: u64 = 60;
-/// ... or, under overload, for this one.
-const OVERLOADED_IDLE_PARTS: u64 = 240;
 /// After a look that found nobody to recall from, the next one waits so long for
 /// each lease that it has to look at.
 const LOOK_COST_US: u64 = 10;
@@ -69,17 +65,6 @@ impl Scarce<'_> {
         let (least, most) = RECALL_US;
         self.now_us
             .saturating_add((self.policy.max_wait_us / 2).clamp(least, most))
-    }
-
-    /// For how long a unit must be going to idle before it is recalled. Under
-    /// overload every unit that idles is one that somebody is refused meanwhile.
-    fn idles_us(&self) -> u64 {
-        let parts = if self.fairness.is_overloaded() {
-            OVERLOADED_IDLE_PARTS
-        } else {
-            IDLE_PARTS
-        };
-        self.policy.timescale_us() / parts
     }
 
     /// When it is worth asking again: when the next units are free by time, or else
@@ -153,7 +138,7 @@ pub(crate) fn answer_waiting(
             |session| attached.contains_key(&session),
             Terms {
                 needed,
-                least_us: scarce.idles_us(),
+                least_us: fairness.idle_us(scarce.policy),
                 now_us,
                 until_us: scarce.recall_until_us(),
             },

@@ -58,19 +58,25 @@ impl KeyCore {
     fn is_low(&self, now: u64) -> bool {
         let left = self.left();
         if self.wants {
-            return left == 0 && now == self.last_request_ns && self.is_thought_to_have_some();
+            let thought = self.thought_left();
+            let low = self.low();
+            return now == self.last_request_ns
+                && ((left == 0 && thought > 0) || (left <= low && thought > low));
         }
         now == self.last_request_ns && left <= self.low() && self.level() > left
     }
 
-    /// Whether the coordinator believes that something is left: it was told so, or
-    /// has granted more since.
-    fn is_thought_to_have_some(&self) -> bool {
+    /// What the coordinator believes to be left: what it was told, and what it has
+    /// granted since.
+    fn thought_left(&self) -> u64 {
         let now = self.sample.current.unwrap_or_default();
-        self.told.is_some_and(|told| {
-            let told = told.totals;
-            told.left > 0 || told.generation != now.generation || told.granted < now.granted
-        })
+        let Some(told) = self.told else { return 0 };
+        let told = told.totals;
+        if told.generation == now.generation {
+            told.left + now.granted.saturating_sub(told.granted)
+        } else {
+            now.granted
+        }
     }
 
     /// How much may be left when more is asked for; always less than the level.
@@ -85,8 +91,6 @@ impl KeyCore {
     pub(super) fn bell(&self, now: u64) -> u64 {
         if self.is_quiet(now) {
             u64::MAX
-        } else if self.wants {
-            0
         } else {
             self.low()
         }
