@@ -101,6 +101,21 @@ impl GatewayProcess {
         loads: &[Load],
         log: PathBuf,
     ) -> io::Result<Self> {
+        Self::start_noting(binary, holder, endpoints, loads, log, None)
+    }
+
+    /// As `start`; if `requests` is a path, what becomes of every request goes there.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn start_noting(
+        binary: &Path,
+        holder: &str,
+        endpoints: &[String],
+        loads: &[Load],
+        log: PathBuf,
+        requests: Option<&Path>,
+    ) -> io::Result<Self> {
         let mut command = Command::new(binary);
         command.arg("--holder").arg(holder).arg("--log").arg(&log);
         for endpoint in endpoints {
@@ -108,6 +123,9 @@ impl GatewayProcess {
         }
         for load in loads {
             command.arg("--load").arg(load.to_string());
+        }
+        if let Some(requests) = requests {
+            command.arg("--requests").arg(requests);
         }
         // It spends until its input ends, so it ends with us at the latest.
         let child = command
@@ -128,12 +146,17 @@ impl GatewayProcess {
         self.end();
     }
 
+    /// Tells it to end without waiting for that; `finish` does.
+    pub fn wind_up(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
     /// Lets it hand its leases back and end.
     ///
     /// # Errors
     /// When it does not end in peace.
     pub fn finish(mut self) -> io::Result<Summary> {
-        drop(self.child.stdin.take());
+        self.wind_up();
         let mut printed = String::new();
         if let Some(mut stdout) = self.child.stdout.take() {
             io::Read::read_to_string(&mut stdout, &mut printed)?;

@@ -3,10 +3,14 @@
 //! Tests judge by what gateways saw (`leasehold-checkers`), not by the books.
 
 mod gateway_process;
+mod request_log;
+mod results;
 
 pub use gateway_process::{GatewayProcess, Load, Manner, Summary};
 pub use leasehold_checkers::{Admission, AdmissionLog, AdmissionWriter, Judgement, Promise};
 pub use leasehold_coordinator::cli::demo::local_cluster::{Answer, Leader, LocalCluster};
+pub use request_log::{NotedRequest, RequestWriter, Told, read_requests};
+pub use results::{append_results, results_file};
 
 /// The host's raw monotonic clock, in nanoseconds: the one clock of all
 /// admission logs.

@@ -9,17 +9,11 @@ mod neighbours;
 mod reporting;
 mod spending;
 
-use std::{
-    error::Error,
-    fs::File,
-    io::Write as _,
-    path::{Path, PathBuf},
-    process::Command,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{error::Error, path::PathBuf, time::Duration};
 
 use clap::Parser;
-use serde_json::json;
+use leasehold_tests::{append_results, results_file};
+use serde_json::{Value, json};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -101,24 +95,18 @@ fn print(figures: &[Figure]) {
 
 /// Adds the figures, with the commit, to the file of results.
 fn keep(figures: &[Figure]) -> Outcome<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
-    std::fs::create_dir_all(&folder)?;
-    let path = folder.join("first-figures.jsonl");
-    let mut file = File::options().create(true).append(true).open(&path)?;
-    let git = Command::new("git")
-        .args(["rev-parse", "--short", "HEAD"])
-        .output();
-    let commit = git.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned());
-    let commit = commit.unwrap_or_default();
-    let at = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    for figure in figures {
-        let (against, against_value) = figure.against.clone().unzip();
-        let line = json!({
-            "commit": commit, "unix_seconds": at, "figure": figure.what, "value": figure.value,
-            "unit": figure.unit, "against": against, "against_value": against_value,
-        });
-        writeln!(file, "{line}")?;
-    }
+    let path = results_file("first-figures.jsonl");
+    let lines: Vec<Value> = figures
+        .iter()
+        .map(|figure| {
+            let (against, against_value) = figure.against.clone().unzip();
+            json!({
+                "figure": figure.what, "value": figure.value, "unit": figure.unit,
+                "against": against, "against_value": against_value,
+            })
+        })
+        .collect();
+    append_results(&path, &lines)?;
     println!("\nadded to {}", path.display());
     Ok(())
 }
