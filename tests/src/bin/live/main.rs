@@ -5,7 +5,8 @@
 //!
 //! `cargo run --release -p leasehold-tests --bin live -- --minutes 10` prints a
 //! table and a JSON line, adds the latter to `tests/results/live-run.jsonl`, and
-//! fails when the simulator is wrong or a unit was over-admitted.
+//! fails when the simulator is wrong or a unit was over-admitted. Build the whole
+//! package first: it starts the binaries that lie beside it.
 
 mod delays;
 mod simulated;
