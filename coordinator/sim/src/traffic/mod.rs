@@ -2,6 +2,7 @@
 //! limiter; the same seed gives the same requests whatever they are brought to.
 
 mod arrivals;
+mod replay;
 mod routing;
 
 use std::{cmp::Reverse, collections::BinaryHeap};
@@ -10,6 +11,7 @@ use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
 pub use arrivals::Arrivals;
+pub use replay::Replay;
 pub use routing::Routing;
 
 use crate::{drive::Source, request::Request};

@@ -2,10 +2,12 @@
 //! admitted. Knows the keys by position only, and no limit.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
@@ -14,25 +16,24 @@ use leasehold_client::{Budget, Client, Verdict};
 use parking_lot::Mutex;
 use rand::Rng as _;
 
-use super::{GATEWAYS, SCENES};
-
-/// How requests arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Traffic {
-    /// One by one, at random, each willing to wait for an ask.
-    Honest,
-    /// In bursts, none willing to wait.
-    Flood,
-}
+use super::{
+    GATEWAYS,
+    scenes::{SCENES, Scene, Traffic},
+    waits::Arrival,
+};
 
 /// What all gateways saw of one key.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Observed {
+    /// The key's name, and the scene that it belongs to.
+    key: String,
+    scene: usize,
     offered: AtomicU64,
     refused: AtomicU64,
     unavailable: AtomicU64,
     degraded: AtomicU64,
-    waited: AtomicU64,
+    /// Of honest requests.
+    arrivals: Mutex<Vec<Arrival>>,
     admissions: Mutex<Vec<Admission>>,
 }
 
@@ -43,25 +44,59 @@ pub(super) struct Counts {
     pub(super) refused: u64,
     pub(super) unavailable: u64,
     pub(super) degraded: u64,
-    pub(super) waited: u64,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.offered += other.offered;
+        self.refused += other.refused;
+        self.unavailable += other.unavailable;
+        self.degraded += other.degraded;
+    }
 }
 
 /// Statistics only: they order nothing.
 const STAT: Ordering = Ordering::Relaxed;
-/// An answer that took longer did not come from what was held.
-const WAITED_NS: u64 = 300_000;
 /// The grain of a flood.
 const BURST_EVERY: Duration = Duration::from_millis(2);
 
 impl Observed {
+    /// One for every key.
+    pub(super) fn all() -> Vec<Self> {
+        let of_scene = |(scene, keys): (usize, &Scene)| {
+            keys.names()
+                .map(|key| Self {
+                    key,
+                    scene,
+                    offered: AtomicU64::new(0),
+                    refused: AtomicU64::new(0),
+                    unavailable: AtomicU64::new(0),
+                    degraded: AtomicU64::new(0),
+                    arrivals: Mutex::default(),
+                    admissions: Mutex::default(),
+                })
+                .collect::<Vec<_>>()
+        };
+        SCENES.iter().enumerate().flat_map(of_scene).collect()
+    }
+
     pub(super) fn counts(&self) -> Counts {
         Counts {
             offered: self.offered.load(STAT),
             refused: self.refused.load(STAT),
             unavailable: self.unavailable.load(STAT),
             degraded: self.degraded.load(STAT),
-            waited: self.waited.load(STAT),
         }
+    }
+
+    /// The scene that the key belongs to.
+    pub(super) fn scene(&self) -> usize {
+        self.scene
+    }
+
+    /// The honest requests of all gateways so far.
+    pub(super) fn arrivals(&self) -> Vec<Arrival> {
+        self.arrivals.lock().clone()
     }
 
     /// The admission log of all gateways so far.
@@ -71,9 +106,6 @@ impl Observed {
 
     fn note(&self, call_ns: u64, return_ns: u64, verdict: &Verdict) {
         self.offered.fetch_add(1, STAT);
-        if return_ns - call_ns > WAITED_NS {
-            self.waited.fetch_add(1, STAT);
-        }
         match verdict {
             Verdict::Admitted => {
                 self.admissions.lock().push(Admission {
@@ -104,6 +136,7 @@ pub(super) fn clock_ns() -> u64 {
 
 /// One gateway process, as far as the coordinator can tell.
 pub(super) struct Gateway {
+    number: usize,
     client: Client,
     budgets: Vec<Budget>,
     observed: Arc<Vec<Observed>>,
@@ -112,20 +145,21 @@ pub(super) struct Gateway {
 impl Gateway {
     /// Connects with a session of its own.
     pub(super) async fn connect(
-        holder: &str,
+        number: usize,
         endpoints: &[String],
         observed: Arc<Vec<Observed>>,
     ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
-        let mut builder = Client::builder().holder(holder);
+        let mut builder = Client::builder().holder(format!("gateway-{}", number + 1));
         for endpoint in endpoints {
             builder = builder.endpoint(endpoint.as_str());
         }
         let client = builder.connect().await?;
-        let budgets = SCENES
+        let budgets = observed
             .iter()
-            .map(|scene| client.budget(scene.key))
+            .map(|seen| client.budget(&seen.key))
             .collect::<Result<_, _>>()?;
         Ok(Self {
+            number,
             client,
             budgets,
             observed,
@@ -137,9 +171,13 @@ impl Gateway {
         let mut streams = tokio::task::JoinSet::new();
         for (key, budget) in self.budgets.into_iter().enumerate() {
             let (observed, stop) = (Arc::clone(&self.observed), Arc::clone(&stop));
-            let per_second = SCENES[key].per_second / f64::from(GATEWAYS);
-            match SCENES[key].traffic {
-                Traffic::Honest => streams.spawn(honest(budget, key, per_second, observed, stop)),
+            let scene = &SCENES[observed[key].scene];
+            let per_second = scene.per_second / f64::from(GATEWAYS);
+            match scene.traffic {
+                Traffic::Honest => {
+                    let at = (self.number, key);
+                    streams.spawn(honest(budget, at, per_second, observed, stop))
+                }
                 Traffic::Flood => streams.spawn(flood(budget, key, per_second, observed, stop)),
             };
         }
@@ -151,7 +189,7 @@ impl Gateway {
 /// Requests at random moments that do not wait for each other.
 async fn honest(
     budget: Budget,
-    key: usize,
+    (gateway, key): (usize, usize),
     per_second: f64,
     observed: Arc<Vec<Observed>>,
     stop: Arc<AtomicBool>,
@@ -171,12 +209,28 @@ async fn honest(
         let (budget, observed) = (budget.clone(), Arc::clone(&observed));
         requests.spawn(async move {
             let call_ns = clock_ns();
-            let verdict = budget.spend(1).await;
+            let (verdict, waited) = spend(&budget).await;
             observed[key].note(call_ns, clock_ns(), &verdict);
+            observed[key].arrivals.lock().push(Arrival {
+                at_ns: call_ns,
+                gateway,
+                waited,
+            });
         });
         while requests.try_join_next().is_some() {}
     }
     while requests.join_next().await.is_some() {}
+}
+
+/// Spends one unit, and says whether what is held or known here did not do: the
+/// client answers at its first poll unless a message has to come. Who is told that
+/// nobody can be asked needed one too.
+async fn spend(budget: &Budget) -> (Verdict, bool) {
+    let mut answer = pin!(budget.spend(1));
+    match futures::poll!(answer.as_mut()) {
+        Poll::Ready(verdict) => (verdict, matches!(verdict, Verdict::Unavailable { .. })),
+        Poll::Pending => (answer.await, true),
+    }
 }
 
 /// As many requests as are due, at once.

@@ -4,10 +4,13 @@
 
 mod gateway;
 pub mod local_cluster;
+mod scenes;
 mod table;
+mod waits;
 
 use std::{
     io,
+    ops::Range,
     process::ExitCode,
     sync::{
         Arc,
@@ -17,12 +20,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold_checkers::{Judgement, Promise};
+use leasehold_checkers::Promise;
 use serde_json::json;
 
-use gateway::{Gateway, Observed, Traffic, clock_ns};
+use gateway::{Counts, Gateway, Observed, clock_ns};
 use local_cluster::LocalCluster;
+use scenes::{SCENES, STEADY};
 use table::Table;
+use waits::{Share, Waits};
 
 /// Flags of `leasehold demo`.
 #[derive(Clone, Debug, clap::Args)]
@@ -39,83 +44,6 @@ const NODES: usize = 3;
 const GATEWAYS: u32 = 8;
 /// The killed node stays away for so long.
 const AWAY: Duration = Duration::from_secs(6);
-/// How much more than its limit the flooded key is offered.
-const FLOOD: f64 = 100.0;
-
-/// A key, what it promises and what it is offered by all gateways together.
-struct Scene {
-    key: &'static str,
-    limit: &'static str,
-    promise: Promise,
-    per_second: f64,
-    traffic: Traffic,
-}
-
-const fn window(limit: u64, seconds: u64) -> Promise {
-    Promise::Window {
-        limit,
-        window_us: seconds * 1_000_000,
-    }
-}
-
-const fn bucket(capacity: u64, per_second: u64) -> Promise {
-    Promise::Bucket {
-        capacity,
-        refill: per_second,
-        refill_period_us: 1_000_000,
-        tick_us: 1,
-    }
-}
-
-/// Refilled steadily and always wanted: the pause in its admissions is the
-/// outage of grants.
-const STEADY: &str = "demo/steady.flooded";
-
-const SCENES: [Scene; 6] = [
-    Scene {
-        key: "demo/search.flooded",
-        limit: "500 in 5 s",
-        promise: window(500, 5),
-        per_second: 100.0 * FLOOD,
-        traffic: Traffic::Flood,
-    },
-    Scene {
-        key: STEADY,
-        limit: "100 + 200/s",
-        promise: bucket(100, 200),
-        per_second: 800.0,
-        traffic: Traffic::Flood,
-    },
-    Scene {
-        key: "demo/orders.read",
-        limit: "1000 in 10 s",
-        promise: window(1_000, 10),
-        per_second: 60.0,
-        traffic: Traffic::Honest,
-    },
-    Scene {
-        key: "demo/orders.write",
-        limit: "100 in 2 s",
-        promise: window(100, 2),
-        per_second: 30.0,
-        traffic: Traffic::Honest,
-    },
-    Scene {
-        key: "demo/login",
-        limit: "30 + 30/s",
-        promise: bucket(30, 30),
-        per_second: 18.0,
-        traffic: Traffic::Honest,
-    },
-    Scene {
-        key: "demo/reports",
-        limit: "12 in 3 s",
-        promise: window(12, 3),
-        per_second: 1.5,
-        traffic: Traffic::Honest,
-    },
-];
-
 /// Runs the demo: exit code 0 when every promise was kept, 1 when anything was
 /// over-admitted, 2 when the demo itself failed.
 #[must_use]
@@ -146,8 +74,7 @@ fn perform(flags: &DemoFlags) -> io::Result<bool> {
         "{GATEWAYS} gateways spend for {} s; the leader is killed half-way",
         flags.seconds
     );
-    let observed: Arc<Vec<Observed>> =
-        Arc::new(SCENES.iter().map(|_| Observed::default()).collect());
+    let observed = Arc::new(Observed::all());
     let gateways = runtime.block_on(connect(&cluster, &observed))?;
     let spending: Vec<_> = gateways
         .into_iter()
@@ -220,9 +147,8 @@ async fn connect(
 ) -> io::Result<Vec<Gateway>> {
     let endpoints = cluster.endpoints();
     let mut gateways = Vec::new();
-    for number in 1..=GATEWAYS {
-        let holder = format!("gateway-{number}");
-        let gateway = Gateway::connect(&holder, &endpoints, Arc::clone(observed)).await;
+    for number in 0..GATEWAYS as usize {
+        let gateway = Gateway::connect(number, &endpoints, Arc::clone(observed)).await;
         gateways.push(gateway.map_err(io::Error::other)?);
     }
     Ok(gateways)
@@ -255,7 +181,8 @@ fn direct(
     let mut away: Option<(usize, Instant)> = None;
     loop {
         let elapsed = direction.began.elapsed();
-        let outage = outage_ms(observed, direction.killed_ns);
+        let outage = outage_ns(observed, direction.killed_ns)
+            .map(|pause| (pause.end - pause.start) / 1_000_000);
         direction.outage_ms = outage.unwrap_or(0);
         if elapsed >= total || stop.load(Ordering::Relaxed) {
             return Ok(direction);
@@ -306,10 +233,12 @@ fn direct(
 
 /// The longest pause between admissions of the key that always wants, among
 /// those that ended after the leader was killed.
-fn outage_ms(observed: &[Observed], killed_ns: Option<u64>) -> Option<u64> {
+fn outage_ns(observed: &[Observed], killed_ns: Option<u64>) -> Option<Range<u64>> {
     let killed_ns = killed_ns?;
-    let steady = SCENES.iter().position(|scene| scene.key == STEADY)?;
-    let mut instants: Vec<u64> = observed[steady]
+    let steady = observed
+        .iter()
+        .find(|seen| SCENES[seen.scene()].key == STEADY)?;
+    let mut instants: Vec<u64> = steady
         .admissions()
         .iter()
         .map(|admission| admission.return_ns)
@@ -318,32 +247,66 @@ fn outage_ms(observed: &[Observed], killed_ns: Option<u64>) -> Option<u64> {
     let first = instants.partition_point(|&instant| instant < killed_ns);
     // Until now, while the pause lasts.
     instants.push(clock_ns());
-    let pause = instants[first.saturating_sub(1)..]
+    let pauses = instants[first.saturating_sub(1)..]
         .windows(2)
-        .map(|pair| pair[1].saturating_sub(pair[0]));
-    pause.max().map(|ns| ns / 1_000_000)
+        .map(|pair| pair[0]..pair[1]);
+    pauses.max_by_key(|pause| pause.end - pause.start)
 }
 
-/// One row of the table.
+/// One row of the table: what the keys of a scene come to.
 struct Row {
-    counts: gateway::Counts,
-    judgement: Judgement,
+    counts: Counts,
+    judgement: Judged,
+    /// Of honest requests.
+    waits: Share,
+}
+
+/// What the admissions of a scene's keys come to.
+#[derive(Default)]
+struct Judged {
+    admitted: u64,
+    over_admitted: u64,
+    worst_ratio: f64,
 }
 
 fn observe(observed: &[Observed]) -> Vec<Row> {
-    observed
+    let of_scene = |(at, scene): (usize, &scenes::Scene)| {
+        let mut row = Row {
+            counts: Counts::default(),
+            judgement: Judged::default(),
+            waits: Share::default(),
+        };
+        for seen in observed.iter().filter(|seen| seen.scene() == at) {
+            row.counts.add(&seen.counts());
+            row.waits.add(waits::share(&seen.arrivals()));
+            let judged = scene.promise.judge(&seen.admissions());
+            row.judgement.admitted += judged.admitted;
+            row.judgement.over_admitted += judged.over_admitted;
+            row.judgement.worst_ratio = row.judgement.worst_ratio.max(judged.worst_ratio);
+        }
+        row
+    };
+    SCENES.iter().enumerate().map(of_scene).collect()
+}
+
+/// What waited, beside the same requests under "ask when empty".
+fn compare(observed: &[Observed], direction: &Direction) -> Waits {
+    let arrivals: Vec<_> = observed
         .iter()
-        .zip(&SCENES)
-        .map(|(seen, scene)| Row {
-            counts: seen.counts(),
-            judgement: scene.promise.judge(&seen.admissions()),
-        })
-        .collect()
+        .map(|seen| (seen.scene(), seen.arrivals()))
+        .collect();
+    // The pause may begin before the kill, when the last grant did; nobody could be
+    // asked from the kill on.
+    let outage = outage_ns(observed, direction.killed_ns)
+        .zip(direction.killed_ns)
+        .map_or(0..0, |(pause, killed)| killed..pause.end.max(killed));
+    waits::compare(&SCENES, &arrivals, &outage)
 }
 
 /// Judges and prints. Whether everything was kept.
 fn verdict(flags: &DemoFlags, observed: &[Observed], direction: &Direction) -> bool {
     let rows = observe(observed);
+    let waits = compare(observed, direction);
     let sum = |of: fn(&Row) -> u64| rows.iter().map(of).sum::<u64>();
     let over_admitted = sum(|row| row.judgement.over_admitted);
     let worst = rows
@@ -355,16 +318,20 @@ fn verdict(flags: &DemoFlags, observed: &[Observed], direction: &Direction) -> b
         let keys: Vec<_> = rows
             .iter()
             .zip(&SCENES)
-            .map(|(row, scene)| {
+            .zip(&waits.scenes)
+            .map(|((row, scene), compared)| {
                 json!({
                     "key": scene.key,
+                    "keys": scene.keys,
                     "limit": scene.limit,
                     "offered": row.counts.offered,
                     "admitted": row.judgement.admitted,
                     "refused": row.counts.refused,
                     "unavailable": row.counts.unavailable,
                     "degraded": row.counts.degraded,
-                    "waited": row.counts.waited,
+                    "waited": row.waits.waited,
+                    "waited_pct": row.waits.known_percent(),
+                    "ask_when_empty_waited_pct": compared.map(|both| both.asking.percent()),
                     "worst_ratio": row.judgement.worst_ratio,
                     "over_admitted": row.judgement.over_admitted,
                 })
@@ -382,15 +349,22 @@ fn verdict(flags: &DemoFlags, observed: &[Observed], direction: &Direction) -> b
                 "leader_changes": direction.leader_changes,
                 "grant_outage_ms": outage,
                 "seconds": direction.began.elapsed().as_secs(),
+                "compared": waits.total.ours.requests,
+                "waited_pct": waits.total.ours.percent(),
+                "ask_when_empty_waited_pct": waits.total.asking.percent(),
+                "compared_while_led": waits.while_led.ours.requests,
+                "waited_while_led_pct": waits.while_led.ours.percent(),
+                "ask_when_empty_waited_while_led_pct": waits.while_led.asking.percent(),
                 "keys": keys,
             })
         );
     } else {
-        println!("{}", table::render(&SCENES, &rows));
+        println!("{}", table::render(&SCENES, &rows, Some(&waits)));
         println!(
             "\nleader changes: {}; longest pause without grants: {outage} ms",
             direction.leader_changes
         );
+        println!("{}", table::waited(&waits));
         if over_admitted == 0 {
             println!(
                 "KEPT: no interval of any window and no run of any bucket admitted more than it may \

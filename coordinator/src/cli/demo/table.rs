@@ -9,7 +9,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Row, Scene};
+use super::{Row, scenes::Scene, waits::Waits};
 
 /// How often a line is written when nobody watches.
 const UNWATCHED: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ impl Table {
     pub(super) fn show(&mut self, scenes: &[Scene], rows: &[Row], progress: &str) {
         if self.watched {
             self.bar
-                .set_message(format!("{}\n\n{progress}", render(scenes, rows)));
+                .set_message(format!("{}\n\n{progress}", render(scenes, rows, None)));
             self.bar.tick();
         } else if self.last.is_none_or(|last| last.elapsed() >= UNWATCHED) {
             self.last = Some(Instant::now());
@@ -49,27 +49,58 @@ impl Table {
     }
 }
 
-/// The table as text.
-pub(super) fn render(scenes: &[Scene], rows: &[Row]) -> String {
+/// The table as text; with what would have waited under "ask when empty", once
+/// that is known.
+pub(super) fn render(scenes: &[Scene], rows: &[Row], waits: Option<&Waits>) -> String {
     let mut text = format!(
-        "{:<20} {:>13} {:>9} {:>9} {:>13} {:>9} {:>7} {:>12}",
-        "key", "limit", "offered", "admitted", "worst window", "refused", "waits", "unavailable"
+        "{:<20} {:>12} {:>8} {:>8} {:>12} {:>8} {:>11} {:>7} {:>7}",
+        "key",
+        "limit",
+        "offered",
+        "admitted",
+        "worst window",
+        "refused",
+        "unavailable",
+        "waited",
+        "asking"
     );
-    for (scene, row) in scenes.iter().zip(rows) {
+    for (index, (scene, row)) in scenes.iter().zip(rows).enumerate() {
         let counts = &row.counts;
+        let compared = waits.and_then(|waits| waits.scenes[index]);
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "\n{:<20} {:>13} {:>9} {:>9} {:>11.1} % {:>9} {:>7} {:>12}",
-            scene.key,
+            "\n{:<20} {:>12} {:>8} {:>8} {:>10.1} % {:>8} {:>11} {:>7} {:>7}",
+            scene.title(),
             scene.limit,
             counts.offered,
             row.judgement.admitted,
             row.judgement.worst_ratio * 100.0,
             counts.refused,
-            counts.waited,
             counts.unavailable,
+            percent(row.waits.known_percent()),
+            percent(compared.map(|both| both.asking.percent())),
         );
     }
     text
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".to_owned(), |share| format!("{share:.1} %"))
+}
+
+/// What share of the compared requests waited, here and there.
+pub(super) fn waited(waits: &Waits) -> String {
+    let (total, led) = (waits.total, waits.while_led);
+    format!(
+        "waited for a message: {:.1} % (the same requests under \"ask when empty\": {:.1} %), \
+         without those of the outage: {:.1} % ({:.1} %)\n\
+         both are about the {} honest requests to keys with a window; floods never wait, and \
+         the simulator kills no leader",
+        total.ours.percent(),
+        total.asking.percent(),
+        led.ours.percent(),
+        led.asking.percent(),
+        total.ours.requests,
+    )
 }
