@@ -298,7 +298,6 @@ impl Allotter {
                     free: free.saturating_add(book.returning).min(limit),
                     outstanding: outstanding.saturating_sub(book.returning),
                     reserve: policy.reserve,
-                    idle_us: fairness.idle_us(&policy),
                     now_us,
                 };
                 for holder in book.holders.values_mut() {
@@ -424,7 +423,6 @@ impl Allotter {
                             free,
                             outstanding,
                             reserve: policy.reserve,
-                            idle_us: fairness.idle_us(&policy),
                             now_us,
                         },
                         next_free_us,

@@ -112,11 +112,6 @@ impl Fairness {
         fairness
     }
 
-    /// Whether all demand together is far more than what the budget supplies.
-    pub(crate) fn is_overloaded(&self) -> bool {
-        self.is_overloaded
-    }
-
     /// For how long a unit must be going to idle before it is recalled. Under
     /// overload every unit that idles is one that somebody is refused meanwhile.
     pub(crate) fn idle_us(&self, policy: &Policy) -> u64 {

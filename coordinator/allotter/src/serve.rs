@@ -19,8 +19,6 @@ pub(crate) struct Supply {
     pub(crate) outstanding: u64,
     /// Units that are kept for requests that wait.
     pub(crate) reserve: u64,
-    /// Units that go on idling for less are not recalled.
-    pub(crate) idle_us: u64,
     /// Cluster time.
     pub(crate) now_us: u64,
 }
@@ -140,9 +138,6 @@ fn park(book: &Book, supply: Supply, fairness: &Fairness, mut free: u64, shares:
             0 => everything / holders,
             peaks => everything.saturating_mul(u128::from(first.peak)) / peaks,
         };
-        // What it spends before it could be recalled is worth having there.
-        let soon = u128::from(first.demand) * u128::from(supply.idle_us) / 1_000_000_000;
-        let share = share.max(soon);
         let share = u64::try_from(share).unwrap_or(u64::MAX);
         // Who has more than half of a large share is left alone: a message for each
         // unit would be the price of a difference that nobody notices.
@@ -232,7 +227,6 @@ mod tests {
             free,
             outstanding: 0,
             reserve: 0,
-            idle_us: 0,
             now_us: 0,
         }
     }
@@ -341,7 +335,7 @@ mod tests {
             for (session, holder) in holders.iter().enumerate() {
                 book.set(SessionId(session as u128), holder.clone());
             }
-            let supply = Supply { free, outstanding, reserve: 0, idle_us: 0, now_us: 0 };
+            let supply = Supply { free, outstanding, reserve: 0, now_us: 0 };
             let shares = divide(&book, supply, &Fairness::default());
             prop_assert!(shares.iter().map(|share| share.units).sum::<u64>() <= free);
             for share in &shares {

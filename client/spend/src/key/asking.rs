@@ -60,8 +60,7 @@ impl KeyCore {
         if self.wants {
             let thought = self.thought_left();
             let low = self.low();
-            return now == self.last_request_ns
-                && ((left == 0 && thought > 0) || (left <= low && thought > low));
+            return (left == 0 && thought > 0) || (left <= low && thought > low);
         }
         now == self.last_request_ns && left <= self.low() && self.level() > left
     }
