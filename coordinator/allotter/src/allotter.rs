@@ -298,6 +298,7 @@ impl Allotter {
                     free: free.saturating_add(book.returning).min(limit),
                     outstanding: outstanding.saturating_sub(book.returning),
                     reserve: policy.reserve,
+                    idle_us: fairness.idle_us(&policy),
                     now_us,
                 };
                 for holder in book.holders.values_mut() {
@@ -423,6 +424,7 @@ impl Allotter {
                             free,
                             outstanding,
                             reserve: policy.reserve,
+                            idle_us: fairness.idle_us(&policy),
                             now_us,
                         },
                         next_free_us,

@@ -19,6 +19,8 @@ pub(crate) struct Supply {
     pub(crate) outstanding: u64,
     /// Units that are kept for requests that wait.
     pub(crate) reserve: u64,
+    /// Units that go on idling for less are not recalled.
+    pub(crate) idle_us: u64,
     /// Cluster time.
     pub(crate) now_us: u64,
 }
@@ -138,6 +140,10 @@ fn park(book: &Book, supply: Supply, fairness: &Fairness, mut free: u64, shares:
             0 => everything / holders,
             peaks => everything.saturating_mul(u128::from(first.peak)) / peaks,
         };
+        // A part of what it spends before it could be recalled is worth having there
+        // in any case.
+        let soon = u128::from(first.demand) * u128::from(supply.idle_us) / 1_000_000_000;
+        let share = share.max(soon / SOON_PARTS);
         let share = u64::try_from(share).unwrap_or(u64::MAX);
         // Who has more than half of a large share is left alone: a message for each
         // unit would be the price of a difference that nobody notices.
@@ -166,6 +172,9 @@ fn park(book: &Book, supply: Supply, fairness: &Fairness, mut free: u64, shares:
     }
 }
 
+/// This part of what a holder spends within the time for which units idle that are
+/// recalled. More lets fewer requests wait and strands more units.
+const SOON_PARTS: u128 = 4;
 /// A share of so many units is topped up only when it is half empty.
 const LARGE_SHARE: u64 = 8;
 
@@ -227,6 +236,7 @@ mod tests {
             free,
             outstanding: 0,
             reserve: 0,
+            idle_us: 0,
             now_us: 0,
         }
     }
@@ -335,7 +345,7 @@ mod tests {
             for (session, holder) in holders.iter().enumerate() {
                 book.set(SessionId(session as u128), holder.clone());
             }
-            let supply = Supply { free, outstanding, reserve: 0, now_us: 0 };
+            let supply = Supply { free, outstanding, reserve: 0, idle_us: 0, now_us: 0 };
             let shares = divide(&book, supply, &Fairness::default());
             prop_assert!(shares.iter().map(|share| share.units).sum::<u64>() <= free);
             for share in &shares {
