@@ -174,7 +174,7 @@ fn park(book: &Book, supply: Supply, fairness: &Fairness, mut free: u64, shares:
 
 /// This part of what a holder spends within the time for which units idle that are
 /// recalled. More lets fewer requests wait and strands more units.
-const SOON_PARTS: u128 = 4;
+const SOON_PARTS: u128 = 2;
 /// A share of so many units is topped up only when it is half empty.
 const LARGE_SHARE: u64 = 8;
 
