@@ -143,7 +143,7 @@ fn park(book: &Book, supply: Supply, fairness: &Fairness, mut free: u64, shares:
         // A part of what it spends before it could be recalled is worth having there
         // in any case.
         let soon = u128::from(first.demand) * u128::from(supply.idle_us) / 1_000_000_000;
-        let share = share.max(soon / SOON_PARTS);
+        let share = share.max(soon * SOON_PERCENT / 100);
         let share = u64::try_from(share).unwrap_or(u64::MAX);
         // Who has more than half of a large share is left alone: a message for each
         // unit would be the price of a difference that nobody notices.
@@ -172,9 +172,9 @@ fn park(book: &Book, supply: Supply, fairness: &Fairness, mut free: u64, shares:
     }
 }
 
-/// This part of what a holder spends within the time for which units idle that are
+/// This much of what a holder spends within the time for which units idle that are
 /// recalled. More lets fewer requests wait and strands more units.
-const SOON_PARTS: u128 = 2;
+const SOON_PERCENT: u128 = 40;
 /// A share of so many units is topped up only when it is half empty.
 const LARGE_SHARE: u64 = 8;
 
