@@ -22,7 +22,7 @@ const OVERLOAD_TENTHS: u128 = 15;
 /// So many times the fair level is greedy.
 const GREEDY: u64 = 3;
 /// Units are recalled that would go on idling for this part of the timescale ...
-const IDLE_PARTS: u64 = 64;
+const IDLE_PARTS: u64 = 63;
 /// ... or, under overload, for this one.
 const OVERLOADED_IDLE_PARTS: u64 = 240;
 /// Units kept for the others.
