@@ -24,7 +24,7 @@ const BACKOFF_MIN: u64 = 10 * MILLISECOND;
 /// Where the key's one ask stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
-    /// Nothing is wanted.
+    /// Nothing is asked; a want may be registered.
     None,
     /// To be sent with the next sync.
     Due,

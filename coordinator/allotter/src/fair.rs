@@ -6,7 +6,8 @@
 //! supplies and a session demands more than 3 × its max-min fair level: the level
 //! at which, if nobody got more than it and nobody more than it demands, the
 //! supply would just be used up. Such a session's grants are capped at that level,
-//! and two units are kept for the others.
+//! and two units are kept for the others, if there are any: a flood that is spread
+//! evenly makes nobody greedy.
 
 use std::collections::BTreeMap;
 
@@ -90,8 +91,14 @@ impl Fairness {
             .collect();
         let level = fair_level(&mut demands, supply);
         let horizon_us = policy.demand_horizon_us();
+        let is_greedy = |demand_milli| demand_milli > level.saturating_mul(GREEDY);
+        let has_others = book
+            .holders
+            .values()
+            .any(|holder| holder.demand_milli > 0 && !is_greedy(holder.demand_milli));
         for (session, holder) in &mut book.holders {
-            if holder.demand_milli <= level.saturating_mul(GREEDY) {
+            // Where everybody is, there is nobody to keep anything for.
+            if !has_others || !is_greedy(holder.demand_milli) {
                 holder.allowance = None;
                 continue;
             }
@@ -149,6 +156,67 @@ impl Fairness {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::book::Holder;
+
+    fn book(demands_milli: &[u64]) -> Book {
+        let mut book = Book::default();
+        for (session, demand_milli) in (1..).zip(demands_milli) {
+            let holder = Holder {
+                demand_milli: *demand_milli,
+                ..Holder::default()
+            };
+            book.set(SessionId(session), holder);
+        }
+        book
+    }
+
+    /// One unit a second.
+    fn policy() -> Policy {
+        Policy::new(Kind::SlidingWindow {
+            limit: 60,
+            window_us: 60_000_000,
+        })
+    }
+
+    #[test]
+    fn nobody_is_greedy_while_there_is_about_enough() {
+        let mut calm = book(&[1_400, 50]);
+        let fairness = Fairness::judge(&mut calm, &policy(), 0);
+        assert!(!fairness.is_greedy(SessionId(1)));
+        assert_eq!(
+            (fairness.reserve(), fairness.idle_us(&policy())),
+            (0, 60_000_000 / 63)
+        );
+    }
+
+    #[test]
+    fn under_overload_equals_are_not_greedy_and_units_are_recalled_sooner() {
+        let mut equals = book(&[1_000; 4]);
+        let fairness = Fairness::judge(&mut equals, &policy(), 0);
+        assert!(!fairness.is_greedy(SessionId(1)));
+        assert_eq!(fairness.idle_us(&policy()), 60_000_000 / 240);
+    }
+
+    #[test]
+    fn what_a_greedy_session_may_get_grows_at_its_fair_level() {
+        // The others demand 0.5 a second together, so that 0.5 a second are left.
+        let mut book = book(&[50_000, 250, 250]);
+        let fairness = Fairness::judge(&mut book, &policy(), 0);
+        assert_eq!(
+            fairness.allows(SessionId(1)),
+            Some(5),
+            "a horizon at that level"
+        );
+        assert_eq!(fairness.allows(SessionId(2)), None);
+        let mut spent = book.holders[&SessionId(1)].clone();
+        spent.given(5, 0);
+        book.set(SessionId(1), spent);
+        let fairness = Fairness::judge(&mut book, &policy(), 0);
+        assert_eq!(fairness.bars(SessionId(1)), Some(2_000_000));
+        let fairness = Fairness::judge(&mut book, &policy(), 2_000_000);
+        assert_eq!(fairness.allows(SessionId(1)), Some(1));
+        assert_eq!(fairness.bars(SessionId(1)), None);
+    }
 
     #[test]
     fn the_fair_level_uses_the_supply_up() {

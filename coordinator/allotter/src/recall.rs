@@ -103,84 +103,51 @@ pub(crate) fn choose(
     Choice { recalls, again_us }
 }
 
-/// Whether a holder makes so little use of a unit, and another has none, that it
-/// is worth looking at the leases. Nothing is asked while an answer is awaited.
-pub(crate) fn is_unbalanced(book: &Book, now_us: u64) -> bool {
+/// Who makes so much less use of a unit that it should be where there is none: its
+/// demand per unit held is less than a third of the demand of a session that has
+/// nothing. Nobody, while the answer to a recall is awaited.
+pub(crate) fn least_useful(
+    book: &Book,
+    attached: impl Fn(SessionId) -> bool,
+    now_us: u64,
+) -> Option<SessionId> {
     if book.recalls_under_way(now_us).is_some() {
-        return false;
+        return None;
     }
     let mut poorest = 0_u64;
-    let mut least: Option<(u64, u64)> = None;
-    for holder in book.holders.values() {
-        let held = holder.held_at(now_us);
+    let mut least: Option<(SessionId, u64, u64)> = None;
+    for (session, holder) in &book.holders {
+        let (demand, held) = (holder.demand_milli, holder.held_at(now_us));
         if held == 0 {
             if holder.want > 0 {
-                poorest = poorest.max(holder.demand_milli);
+                poorest = poorest.max(demand);
             }
-        } else if least.is_none_or(|least| is_less(holder.demand_milli, held, least)) {
-            least = Some((holder.demand_milli, held));
+            continue;
+        }
+        let makes_less_use = least.is_none_or(|(_, other_demand, other_held)| {
+            u128::from(demand) * u128::from(other_held)
+                < u128::from(other_demand) * u128::from(held)
+        });
+        if makes_less_use && attached(*session) {
+            least = Some((*session, demand, held));
         }
     }
-    least.is_some_and(|(demand, held)| is_worth_it(poorest, demand, held))
-}
-
-/// Whether the demand per unit held is less than another's.
-fn is_less(demand: u64, held: u64, (other_demand, other_held): (u64, u64)) -> bool {
-    u128::from(demand) * u128::from(other_held) < u128::from(other_demand) * u128::from(held)
-}
-
-fn is_worth_it(poorest: u64, demand: u64, held: u64) -> bool {
-    u128::from(poorest) * u128::from(held) > REBALANCE_FACTOR * u128::from(demand)
-}
-
-/// Asks for one unit of somebody who makes so much less use of it that it should
-/// be where there is none: its demand per unit held is less than a quarter of the
-/// demand of the session that has nothing.
-pub(crate) fn rebalance(
-    book: &mut Book,
-    key: &Key,
-    leases: &[LeaseView],
-    attached: impl Fn(SessionId) -> bool,
-    terms: Terms,
-) -> Option<Recall> {
-    let now_us = terms.now_us;
-    let poorest = book
-        .holders
-        .values()
-        .filter(|holder| holder.want > 0 && holder.held_at(now_us) == 0)
-        .map(|holder| holder.demand_milli)
-        .max()?;
-    let mut least: Option<(u64, u64, &LeaseView)> = None;
-    for lease in leases {
-        if !lease.current || !attached(lease.session) {
-            continue;
-        }
-        let Some(holder) = book.holders.get(&lease.session) else {
-            continue;
-        };
-        let held = booked(lease).min(holder.held_at(now_us));
-        if held == 0 || holder.waiting > 0 || holder.recalled_until_us.is_some() {
-            continue;
-        }
-        let demand = holder.demand_milli;
-        if least.is_none_or(|(other, has, _)| is_less(demand, held, (other, has))) {
-            least = Some((demand, held, lease));
-        }
-    }
-    let (demand, held, lease) = least?;
-    is_worth_it(poorest, demand, held).then(|| ask(book, key, lease, 1, now_us, terms.until_us))
+    let (session, demand, held) = least?;
+    let is_worth_it =
+        u128::from(poorest) * u128::from(held) > REBALANCE_FACTOR * u128::from(demand);
+    is_worth_it.then_some(session)
 }
 
 /// Units of a lease that are neither reported spent nor handed back.
-fn booked(lease: &LeaseView) -> u64 {
+pub(crate) fn booked(lease: &LeaseView) -> u64 {
     lease
         .granted_total
         .saturating_sub(lease.spent_total)
         .saturating_sub(lease.returned_total)
 }
 
-/// Notes that a holder is asked for units.
-fn ask(
+/// Asks a holder for units, and notes it.
+pub(crate) fn ask(
     book: &mut Book,
     key: &Key,
     lease: &LeaseView,
@@ -279,6 +246,40 @@ mod tests {
         book.set(SessionId(3), asked_already);
         let leases = [lease(1, 10), lease(2, 10), lease(3, 10)];
         assert_eq!(asked(&mut book, &leases, 1), []);
+    }
+
+    /// Somebody with this demand and so many units.
+    fn with(demand_milli: u64, unspent: u64, want: u64) -> Holder {
+        Holder {
+            unspent,
+            want,
+            demand_milli,
+            ..Holder::default()
+        }
+    }
+
+    #[test]
+    fn a_unit_moves_to_who_has_none_and_makes_more_than_three_times_the_use_of_it() {
+        let mut book = Book::default();
+        book.set(SessionId(1), with(3_000, 0, 5));
+        book.set(SessionId(2), with(1_000, 1, 0));
+        book.set(SessionId(3), with(2_000, 1, 0));
+        assert_eq!(
+            least_useful(&book, |_| true, 0),
+            None,
+            "three times are not more"
+        );
+        book.set(SessionId(3), with(2_000, 3, 0));
+        assert_eq!(least_useful(&book, |_| true, 0), Some(SessionId(3)));
+        assert_eq!(least_useful(&book, |session| session.0 != 3, 0), None);
+        let mut asked = with(10, 1, 0);
+        asked.recalled_until_us = Some(1);
+        book.set(SessionId(4), asked);
+        assert_eq!(
+            least_useful(&book, |_| true, 0),
+            None,
+            "an answer is awaited"
+        );
     }
 
     #[test]

@@ -127,7 +127,7 @@ pub(crate) fn answer_waiting(
             .any(|holder| holder.rounds < ROUNDS_MAX);
     let mut asked = false;
     if asks {
-        let timescale_us = scarce.policy.timescale_us();
+        let least_us = fairness.idle_us(scarce.policy);
         let leases = ledger
             .account(scarce.key)
             .map_or_else(Vec::new, |account| account.leases);
@@ -138,7 +138,7 @@ pub(crate) fn answer_waiting(
             |session| attached.contains_key(&session),
             Terms {
                 needed,
-                least_us: fairness.idle_us(scarce.policy),
+                least_us,
                 now_us,
                 until_us: scarce.recall_until_us(),
             },
@@ -152,7 +152,7 @@ pub(crate) fn answer_waiting(
             let again_us = choice
                 .again_us
                 .unwrap_or(u64::MAX)
-                .min(now_us.saturating_add(timescale_us / 60));
+                .min(now_us.saturating_add(least_us));
             book.no_recall_until_us =
                 again_us.max(now_us.saturating_add(leases.saturating_mul(LOOK_COST_US)));
         }
@@ -232,26 +232,23 @@ fn rebalance(
     scarce: &Scarce<'_>,
     conclusion: &mut Conclusion,
 ) {
-    let now_us = scarce.now_us;
-    if scarce.supply.free > scarce.policy.reserve || !recall::is_unbalanced(book, now_us) {
+    if scarce.supply.free > scarce.policy.reserve {
         return;
     }
-    let leases = ledger
-        .account(scarce.key)
-        .map_or_else(Vec::new, |account| account.leases);
-    let terms = Terms {
-        needed: 1,
-        least_us: 0,
-        now_us,
-        until_us: scarce.recall_until_us(),
-    };
-    conclusion.recalls.extend(recall::rebalance(
-        book,
-        scarce.key,
-        &leases,
-        |session| attached.contains_key(&session),
-        terms,
-    ));
+    let attached = |session| attached.contains_key(&session);
+    let lease = recall::least_useful(book, attached, scarce.now_us)
+        .and_then(|session| ledger.lease(session, scarce.key))
+        .filter(|lease| lease.current && recall::booked(lease) > 0);
+    if let Some(lease) = lease {
+        conclusion.recalls.push(recall::ask(
+            book,
+            scarce.key,
+            &lease,
+            1,
+            scarce.now_us,
+            scarce.recall_until_us(),
+        ));
+    }
 }
 
 /// Tells everybody who wants units of a key that there are none.

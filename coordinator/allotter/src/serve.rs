@@ -209,6 +209,7 @@ impl PartialOrd for Wanting {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use leasehold_ledger::policy::{Kind, Policy};
     use proptest::prelude::*;
 
     use super::*;
@@ -301,6 +302,50 @@ mod tests {
         quiet.demand_milli = 1;
         let book = book(&[(1, busy), (2, quiet)]);
         assert_eq!(shares(&book, 10), [(2, 1)]);
+    }
+
+    #[test]
+    fn the_reserve_is_for_requests_that_wait() {
+        let mut ahead = holder(10, 0, 0, 0);
+        ahead.peak = 1;
+        let kept = Supply {
+            reserve: 3,
+            ..supply(5)
+        };
+        let book = book(&[(1, ahead), (2, holder(4, 4, 4, 1))]);
+        let shares = divide(&book, kept, &Fairness::default());
+        let units: Vec<_> = shares
+            .iter()
+            .map(|share| (share.session.0, share.units))
+            .collect();
+        // Four of the five to who waits; the last one is of the reserve.
+        assert_eq!(units, [(2, 4)]);
+    }
+
+    #[test]
+    fn who_is_greedy_comes_last_and_leaves_two_units() {
+        let mut book = book(&[(1, holder(50, 50, 1, 1)), (2, holder(1, 1, 1, 2))]);
+        for (session, demand_milli) in [(1, 100_000), (2, 100)] {
+            let mut changed = book.holders[&SessionId(session)].clone();
+            changed.demand_milli = demand_milli;
+            book.set(SessionId(session), changed);
+        }
+        let policy = Policy::new(Kind::SlidingWindow {
+            limit: 60,
+            window_us: 60_000_000,
+        });
+        let fairness = Fairness::judge(&mut book, &policy, 1);
+        let units = |free| -> Vec<(u128, u64)> {
+            divide(&book, supply(free), &fairness)
+                .into_iter()
+                .map(|share| (share.session.0, share.units))
+                .collect()
+        };
+        assert_eq!(units(1), [(2, 1)]);
+        assert_eq!(units(3), [(2, 1)]);
+        assert_eq!(units(4), [(2, 1), (1, 1)]);
+        // A horizon (10 s) at the fair level of 0.9 a second.
+        assert_eq!(units(60), [(2, 1), (1, 9)]);
     }
 
     fn any_holder() -> impl Strategy<Value = Holder> {
