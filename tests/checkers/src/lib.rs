@@ -1,4 +1,5 @@
-//! Judges gateways' admission logs against the promise.
+//! Judges what gateways and operators saw against the promise: one invariant a
+//! file, each a pure function over recorded histories.
 //!
 //! Knows nothing of the ledger, the protocol, the client or the coordinator, so
 //! that a mistake in any of them cannot hide itself here. It sees calls and
@@ -18,13 +19,39 @@
 //! ```
 
 mod admissions;
+mod agreement;
 mod bucket_exactness;
+mod conservation;
+mod edited_exactness;
+mod history;
+mod linearizability;
+mod liveness;
+mod lost_acks;
+mod lost_units;
+mod reopening;
+mod verdict;
 mod window_exactness;
 
 pub use admissions::{Admission, AdmissionLog, AdmissionWriter, LogError};
+pub use agreement::{books_agree, digests_agree};
+pub use conservation::conservation;
+pub use edited_exactness::judge_edited;
+pub use history::{
+    AccountSample, Act, DigestSample, Edit, Healed, History, HistoryWriter, Lifetime, Operation,
+    Outage, Pause, Position, Quiet, Record, Request, Spent,
+};
+pub use linearizability::linearizability;
+pub use liveness::{Resumption, grants_resume, patience};
+pub use lost_acks::lost_acks;
+pub use lost_units::lost_units;
+pub use reopening::judge_without_outages;
+pub use verdict::{Verdict, Violation};
+
+use serde::{Deserialize, Serialize};
 
 /// What a key's budget promises, in the units of its policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Promise {
     /// At most `limit` units in any interval of `window_us`.
     Window {
@@ -85,7 +112,7 @@ impl Promise {
 }
 
 /// What became of a promise.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Judgement {
     /// Units admitted in all.
     pub admitted: u64,
