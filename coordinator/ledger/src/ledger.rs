@@ -154,6 +154,12 @@ impl Ledger {
         self.digests.get(place).map(|(_, digest)| *digest)
     }
 
+    /// Digests after the last entries that this replica applied itself, by log
+    /// index, the oldest first.
+    pub fn digests(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.digests.iter().copied()
+    }
+
     pub(crate) fn set_settings(&mut self, settings: Settings) {
         self.settings_hash = settings_hash(&settings);
         self.settings = Arc::new(settings);

@@ -23,7 +23,7 @@ use super::{
 
 const PREFIX: &str = "/v1/accounts/";
 /// A page is read in parts, since a reader holds up the next entry.
-const ACCOUNTS_PER_LOCK: usize = 100;
+pub(super) const ACCOUNTS_PER_LOCK: usize = 100;
 
 /// An account: `limit + debt = counted + outstanding + free`.
 #[derive(Debug, Serialize, ToSchema)]
@@ -115,7 +115,7 @@ impl From<Lifetime> for LifetimeBody {
 }
 
 impl Account {
-    fn new(view: &AccountView) -> Self {
+    pub(super) fn new(view: &AccountView) -> Self {
         Self {
             key: view.key.as_str().to_owned(),
             budget: view.pattern.clone(),
@@ -206,11 +206,21 @@ pub(super) async fn get(
 #[into_params(parameter_in = Query)]
 pub(super) struct Page {
     /// Only keys that begin with this text, in canonical encoding.
-    prefix: Option<String>,
+    pub(super) prefix: Option<String>,
     /// How many at most: 1 to 1,000, 100 unless said otherwise.
-    limit: Option<String>,
+    pub(super) limit: Option<String>,
     /// `next_cursor` of the page before.
     cursor: Option<String>,
+}
+
+impl Page {
+    /// The last key of the page before.
+    pub(super) fn after(&self) -> Result<Option<Key>, Problem> {
+        let after = self.cursor.as_deref().map(Key::parse).transpose();
+        after.map_err(|error| {
+            Problem::new(Kind::InvalidQuery, format!("cursor: {error}")).at("cursor")
+        })
+    }
 }
 
 /// One page of accounts, in the order of their keys.
@@ -230,14 +240,7 @@ pub(super) async fn list(
 ) -> Result<Json<AccountPage>, Problem> {
     let page: Page = path::query(&uri)?;
     let limit = path::page_size(page.limit.as_deref())?;
-    let after = page
-        .cursor
-        .as_deref()
-        .map(Key::parse)
-        .transpose()
-        .map_err(|error| {
-            Problem::new(Kind::InvalidQuery, format!("cursor: {error}")).at("cursor")
-        })?;
+    let after = page.after()?;
     let prefix = page.prefix.unwrap_or_default();
     // One more than asked for, to know whether there is a next page.
     let wanted = limit + 1;

@@ -1,6 +1,7 @@
 //! The HTTP API for operators: JSON over the replicated node, described at
 //! `/openapi.json`. Any node answers; a follower forwards to the leader, and what
-//! is read is linearizable. Knows nothing of consensus, storage or sockets.
+//! is read is linearizable, except of `/v1/replica`, which says what the node itself
+//! has applied. Knows nothing of consensus, storage or sockets.
 
 mod accounts;
 mod budgets;
@@ -13,6 +14,7 @@ mod openapi;
 mod path;
 mod policies;
 mod problem;
+mod replica;
 mod sessions;
 mod settings;
 mod spend;
@@ -65,12 +67,17 @@ pub fn router(node: Node, metrics: Metrics) -> Router {
         metrics,
         editing: Arc::default(),
     };
-    let (routes, description) = described();
-    let resources = routes
+    let Described {
+        forwarded,
+        local,
+        description,
+    } = described();
+    let resources = forwarded
         .route_layer(middleware::from_fn_with_state(
             admin.clone(),
             forward::to_leader,
         ))
+        .merge(local)
         .route_layer(middleware::from_fn(forward::refuse_other_origins))
         .route_layer(middleware::from_fn(forward::count));
     resources
@@ -115,9 +122,18 @@ pub fn starting(path: &str) -> Response {
     .into_response()
 }
 
-/// Routes and their description, from one list.
-fn described() -> (Router<Admin>, utoipa::openapi::OpenApi) {
-    let (router, mut description) = OpenApiRouter::with_openapi(openapi::base())
+/// Routes and their description.
+struct Described {
+    /// Answered by the leader.
+    forwarded: Router<Admin>,
+    /// Answered by each node for itself.
+    local: Router<Admin>,
+    description: utoipa::openapi::OpenApi,
+}
+
+/// Routes and their description, from one list each.
+fn described() -> Described {
+    let (forwarded, mut description) = OpenApiRouter::with_openapi(openapi::base())
         .routes(routes!(policies::put, policies::get, policies::delete))
         .routes(routes!(policies::list))
         .routes(routes!(budgets::put, budgets::get, budgets::delete))
@@ -133,8 +149,17 @@ fn described() -> (Router<Admin>, utoipa::openapi::OpenApi) {
         .routes(routes!(cluster::remove_member))
         .routes(routes!(cluster::transfer_leader))
         .split_for_parts();
+    let (local, of_local) = OpenApiRouter::new()
+        .routes(routes!(replica::get))
+        .routes(routes!(replica::accounts))
+        .split_for_parts();
+    description.merge(of_local);
     openapi::finish(&mut description);
-    (router, description)
+    Described {
+        forwarded,
+        local,
+        description,
+    }
 }
 
 async fn no_route(uri: Uri) -> Problem {

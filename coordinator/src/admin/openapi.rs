@@ -15,7 +15,8 @@ use super::{Admin, problem::ProblemBody};
         title = "Leasehold admin API",
         description = "Policies, budgets, accounts, central spends, sessions and the cluster itself. \
                        Every error is application/problem+json with a stable `code`. Any node \
-                       answers: followers forward to the leader. Reads are linearizable.",
+                       answers: followers forward to the leader. Reads are linearizable, except \
+                       of `/v1/replica`, which says what the answering node itself has applied.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     components(schemas(ProblemBody)),
@@ -26,6 +27,7 @@ use super::{Admin, problem::ProblemBody};
         (name = "spend", description = "Spends decided by the log itself"),
         (name = "sessions", description = "Gateways that hold leases"),
         (name = "cluster", description = "Members, leadership and settings"),
+        (name = "replica", description = "What the answering node itself has applied"),
     ),
 )]
 struct Base;

@@ -1,13 +1,14 @@
 //! Three nodes: whichever is asked, the leader answers, and what is said when
 //! there is none.
 
-use std::{net::TcpListener, time::Duration};
+use std::{collections::BTreeMap, net::TcpListener, time::Duration};
 
 use leasehold_coordinator::{
     config::{Config, ServeFlags},
     raft::Leadership,
     serve::{self, Running},
 };
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::client::{Reply, ask};
@@ -148,6 +149,72 @@ async fn whichever_node_is_asked_the_leader_answers() {
     futures::future::join_all(nodes.into_iter().map(Running::shutdown)).await;
 }
 
+/// Digests by log index.
+fn digests(replica: &Value) -> BTreeMap<u64, String> {
+    let past = replica["digests"].as_array().unwrap();
+    past.iter()
+        .map(|digest| {
+            let value = digest["value"].as_str().unwrap();
+            (digest["index"].as_u64().unwrap(), value.to_owned())
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_node_answers_for_its_own_replica() {
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = cluster(&folder).await;
+    let leader = leader_of(&nodes).await;
+    let rule = r#"{"policy":{"kind":"sliding_window","limit":100,"window_ms":3600000}}"#;
+    must(&nodes[leader], "PUT", "/v1/budgets/a/*", rule).await;
+    for key in ["a/b", "a/c", "a/d"] {
+        let spend = format!(r#"{{"key":"{key}","units":7}}"#);
+        must(&nodes[leader], "POST", "/v1/spend", &spend).await;
+    }
+
+    let mut replicas = Vec::new();
+    for node in &nodes {
+        let id = node.node().config().replica.node_id;
+        let caught_up = async {
+            loop {
+                let page = "/v1/replica/accounts?prefix=a/&limit=2";
+                let first = to(node, "GET", page, "").await.json();
+                assert_eq!(first["node_id"], id, "{first}");
+                if first["accounts"].as_array().map(Vec::len) == Some(2)
+                    && first["next_cursor"] == "a/c"
+                {
+                    assert_eq!(first["accounts"][0]["counted"], 7, "{first}");
+                    let rest = to(node, "GET", &format!("{page}&cursor=a/c"), "")
+                        .await
+                        .json();
+                    assert_eq!(rest["accounts"][0]["key"], "a/d", "{rest}");
+                    assert!(rest["next_cursor"].is_null(), "{rest}");
+                    assert!(rest["index"].as_u64() >= first["index"].as_u64());
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(WAIT, caught_up).await.unwrap();
+        let replica = to(node, "GET", "/v1/replica", "").await.json();
+        assert_eq!(replica["node_id"], id, "{replica}");
+        assert_eq!(
+            digests(&replica).last_key_value().map(|(index, _)| *index),
+            replica["index"].as_u64()
+        );
+        replicas.push(replica);
+    }
+    for other in &replicas[1..] {
+        let (first, other) = (digests(&replicas[0]), digests(other));
+        let common: Vec<_> = first.keys().filter(|at| other.contains_key(at)).collect();
+        assert!(!common.is_empty(), "{first:?} {other:?}");
+        for at in common {
+            assert_eq!(first[at], other[at], "at {at}");
+        }
+    }
+    futures::future::join_all(nodes.into_iter().map(Running::shutdown)).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_majority_only_the_diagnosis_is_answered() {
     let folder = tempfile::tempdir().unwrap();
@@ -181,6 +248,7 @@ async fn without_a_majority_only_the_diagnosis_is_answered() {
         last.node().config().replica.node_id
     );
     assert_eq!(to(&last, "GET", "/healthz", "").await.status, 200);
+    assert_eq!(to(&last, "GET", "/v1/replica", "").await.status, 200);
     last.shutdown().await;
 }
 
