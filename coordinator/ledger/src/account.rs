@@ -9,7 +9,7 @@ use crate::{
     digest,
     entry::{Report, SessionId, SpentAge},
     exact,
-    kind::{Books, Rebound},
+    kind::{Books, Moment, Rebound},
     outcome::{Lifetime, ReportRefusal},
     rules::Binding,
     shards::Spread,
@@ -337,20 +337,32 @@ impl Account {
     }
 
     /// Follows an edited rule.
-    pub(crate) fn rebind(
-        &mut self,
-        binding: Arc<Binding>,
-        drift_ppm: u32,
-        index: u64,
-        now_us: u64,
-    ) {
+    pub(crate) fn rebind(&mut self, binding: Arc<Binding>, index: u64, moment: &Moment) {
         let rebound = self
             .books
-            .rebind(&binding.policy.kind, drift_ppm, now_us, self.outstanding);
+            .rebind(&binding.policy.kind, moment, self.outstanding);
         if rebound == Rebound::NewEpoch {
             self.epoch = index;
         }
         self.binding = binding;
+    }
+
+    /// Ends every lease and leaves nothing free, because the books are a backup's:
+    /// whatever was out, and whatever was granted since, is spent at
+    /// `moment.inherited_until_us` at the latest.
+    pub(crate) fn inherit(&mut self, moment: &Moment) {
+        let used = exact::add(self.books.counted_at(moment.now_us), self.outstanding);
+        let lifetime = &mut self.lifetime;
+        lifetime.presumed_spent = lifetime.presumed_spent.saturating_add(self.outstanding);
+        self.leases.clear();
+        self.lease_hashes = digest::Sum::default();
+        self.outstanding = 0;
+        let until_us = moment.inherited_until_us;
+        self.books = Books::exhausted(&self.binding.policy.kind, moment.drift_ppm, until_us);
+        // Debt stays.
+        let debt = used.saturating_sub(self.books.limit());
+        self.books.charge(debt, until_us);
+        self.due_us = None;
     }
 
     /// Whether nothing would be lost by dropping it.

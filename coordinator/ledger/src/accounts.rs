@@ -8,7 +8,7 @@ use std::{
 
 use leasehold_key::{Key, Pattern};
 
-use crate::{account::Account, digest, exact, rules::Binding, shards::Shards};
+use crate::{account::Account, digest, exact, kind::Moment, rules::Binding, shards::Shards};
 
 /// Accounts are spread over this many shards.
 pub(crate) const SHARDS: usize = 1_024;
@@ -125,18 +125,11 @@ impl Accounts {
     }
 
     /// Lets an account follow an edited rule.
-    pub(crate) fn rebind(
-        &mut self,
-        key: &Key,
-        binding: Arc<Binding>,
-        drift_ppm: u32,
-        index: u64,
-        now_us: u64,
-    ) {
+    pub(crate) fn rebind(&mut self, key: &Key, binding: Arc<Binding>, index: u64, moment: &Moment) {
         let new = binding.pattern.clone();
-        let old = self.update(key, now_us, |account| {
+        let old = self.update(key, moment.now_us, |account| {
             let old = account.binding.pattern.clone();
-            account.rebind(binding, drift_ppm, index, now_us);
+            account.rebind(binding, index, moment);
             old
         });
         if let Some(old) = old

@@ -139,9 +139,10 @@ impl Ledger {
             || format!("{key}: its books have another limit than its policy"),
         )?;
         match &account.books {
-            Books::SlidingWindow(books) => ensure(books.is_sound(self.now_us), || {
-                format!("{key}: its dates are not in order, in the future, or too many")
-            })?,
+            Books::SlidingWindow(books) => ensure(
+                books.is_sound(self.now_us.max(self.inherited_until_us)),
+                || format!("{key}: its dates are not in order, in the future, or too many"),
+            )?,
             Books::TokenBucket(books) => {
                 ensure(books.is_sound(), || {
                     format!("{key}: its bucket's fraction is impossible")

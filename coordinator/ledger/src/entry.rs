@@ -144,6 +144,11 @@ pub enum Command {
         /// The disk that used it.
         disk_id: u128,
     },
+    /// Names a new cluster; the first name stays.
+    NameCluster {
+        /// Chosen at random by its first leader.
+        cluster_id: u128,
+    },
 }
 
 /// A budget's rule: a policy by name, or its own.

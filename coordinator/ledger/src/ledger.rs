@@ -19,6 +19,11 @@ const DIGESTS_KEPT: usize = 64;
 pub struct Ledger {
     pub(crate) now_us: u64,
     pub(crate) last_index: u64,
+    /// Drawn when the cluster was born or restored; none: it is older than ids.
+    pub(crate) cluster_id: Option<u128>,
+    /// Cluster time from which on nothing can be spent any more that the cluster
+    /// granted which this one was restored from; 0: it was not restored.
+    pub(crate) inherited_until_us: u64,
     pub(crate) settings: Arc<Settings>,
     pub(crate) settings_hash: u64,
     pub(crate) rules: Rules,
@@ -28,7 +33,7 @@ pub struct Ledger {
     pub(crate) nodes: Arc<BTreeMap<u64, u128>>,
     pub(crate) node_hashes: digest::Sum,
     /// Digests after the last entries, by log index.
-    digests: VecDeque<(u64, u64)>,
+    pub(crate) digests: VecDeque<(u64, u64)>,
 }
 
 impl Default for Ledger {
@@ -45,6 +50,8 @@ impl Ledger {
         Self {
             now_us: 0,
             last_index: 0,
+            cluster_id: None,
+            inherited_until_us: 0,
             settings_hash: settings_hash(&settings),
             settings: Arc::new(settings),
             rules: Rules::new(),
@@ -116,6 +123,19 @@ impl Ledger {
         self.last_index
     }
 
+    /// Which cluster's books these are; none: it was born before clusters had ids.
+    #[must_use]
+    pub const fn cluster_id(&self) -> Option<u128> {
+        self.cluster_id
+    }
+
+    /// Cluster time from which on nothing can be spent any more that the cluster
+    /// granted which this one was restored from; 0: it was not restored.
+    #[must_use]
+    pub const fn inherited_until_us(&self) -> u64 {
+        self.inherited_until_us
+    }
+
     /// The cluster's settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
@@ -140,6 +160,10 @@ impl Ledger {
         sum.add(self.accounts.hashes.value());
         sum.add(self.sessions.hashes.value());
         sum.add(self.node_hashes.value());
+        if let Some(cluster_id) = self.cluster_id {
+            let (upper, lower) = digest::halves(cluster_id);
+            sum.add(digest::words([7, upper, lower, self.inherited_until_us]));
+        }
         sum.value()
     }
 
@@ -169,6 +193,12 @@ impl Ledger {
     pub(crate) fn add_node(&mut self, node_id: u64, disk_id: u128) {
         self.node_hashes.add(node_hash(node_id, disk_id));
         Arc::make_mut(&mut self.nodes).insert(node_id, disk_id);
+    }
+
+    /// Ids are used once in a cluster, and this is going to be another one.
+    pub(crate) fn forget_nodes(&mut self) {
+        self.nodes = Arc::default();
+        self.node_hashes = digest::Sum::default();
     }
 }
 

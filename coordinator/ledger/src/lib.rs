@@ -47,6 +47,7 @@ mod kind;
 mod ledger;
 pub mod outcome;
 pub mod policy;
+mod restore;
 mod rules;
 mod sessions;
 pub mod settings;
@@ -58,6 +59,7 @@ mod wire;
 
 pub use check::Violation;
 pub use ledger::Ledger;
+pub use restore::Voided;
 pub use snapshot::{CHUNK_BYTES_MAX, Chunks, FrozenLedger, SnapshotError};
 pub use views::{LeaseTotals, Standing, Totals};
 pub use wire::FormatError;

@@ -81,6 +81,8 @@ impl Ledger {
                 last_index: self.last_index,
                 settings: (*self.settings).clone(),
                 default_strict_from_us: self.rules.default_strict_from_us(),
+                cluster_id: self.cluster_id,
+                inherited_until_us: self.inherited_until_us,
             },
             digest: self.digest(),
             rules: self.rules.clone(),
@@ -120,6 +122,8 @@ impl Ledger {
         let mut ledger = Self::new();
         ledger.now_us = header.now_us;
         ledger.last_index = header.last_index;
+        ledger.cluster_id = header.cluster_id;
+        ledger.inherited_until_us = header.inherited_until_us;
         ledger.set_settings(header.settings);
         let drift_ppm = ledger.settings.max_drift_ppm;
         let mut records = 1_u64;
@@ -197,6 +201,18 @@ impl FrozenLedger {
         self.header.last_index
     }
 
+    /// Cluster time in microseconds, as of that entry.
+    #[must_use]
+    pub const fn now_us(&self) -> u64 {
+        self.header.now_us
+    }
+
+    /// Which cluster's books these are.
+    #[must_use]
+    pub const fn cluster_id(&self) -> Option<u128> {
+        self.header.cluster_id
+    }
+
     /// Its digest.
     #[must_use]
     pub const fn digest(&self) -> u64 {
@@ -205,6 +221,10 @@ impl FrozenLedger {
 
     /// The lowest version that says all of it.
     fn version(&self) -> u32 {
+        // A restored ledger has an id.
+        if self.header.cluster_id.is_some() {
+            return wire::VERSION_OF_IDS;
+        }
         self.stored_policies()
             .map(wire::version_of)
             .max()

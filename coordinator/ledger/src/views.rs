@@ -98,7 +98,7 @@ impl Ledger {
             Some(account) => account,
             None if !has_room(self, binding) => return Availability::TooManyAccounts,
             None => {
-                let books = fresh_books(binding, self.settings.max_drift_ppm, now_us);
+                let books = fresh_books(self, binding, now_us);
                 fresh = Account::new(key.clone(), binding.clone(), books, 0);
                 &fresh
             }
@@ -118,8 +118,15 @@ impl Ledger {
     /// not free now: by ageing or refill, or else because a holder's session ends.
     #[must_use]
     pub fn more_free_at(&self, key: &Key, now_us: u64) -> Option<u64> {
-        let account = self.accounts.get(key)?;
-        more_when(account, &self.sessions, now_us.max(self.now_us))
+        let now_us = now_us.max(self.now_us);
+        match self.accounts.get(key) {
+            Some(account) => more_when(account, &self.sessions, now_us),
+            None => {
+                let books = fresh_books(self, self.rules.resolve(key)?, now_us);
+                let wanted = books.free_at(now_us, 0).saturating_add(1);
+                books.free_when(wanted, now_us, 0)
+            }
+        }
     }
 
     /// A live session.
@@ -176,15 +183,16 @@ impl Ledger {
     #[must_use]
     pub fn standing(&self, session: SessionId, key: &Key, now_us: u64) -> Standing {
         let account = self.accounts.get(key);
-        let policy = binding_of(self, key).map(|binding| Arc::clone(&binding.policy));
-        let free = match (account, &policy) {
+        let binding = binding_of(self, key);
+        let now_us = now_us.max(self.now_us);
+        let free = match (account, binding) {
             (_, None) => 0,
-            (Some(account), _) => account.free_at(now_us.max(self.now_us)),
-            (None, Some(policy)) => policy.kind.limit(),
+            (Some(account), _) => account.free_at(now_us),
+            (None, Some(binding)) => fresh_books(self, binding, now_us).free_at(now_us, 0),
         };
         Standing {
             lease: account.and_then(|account| totals_of(account, session)),
-            policy,
+            policy: binding.map(|binding| Arc::clone(&binding.policy)),
             free,
         }
     }

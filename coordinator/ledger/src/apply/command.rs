@@ -45,6 +45,7 @@ pub(crate) fn command(ledger: &mut Ledger, command: &Command) -> CommandOutcome 
         }
         Command::PutSettings(settings) => put_settings(ledger, settings),
         Command::RegisterNode { node_id, disk_id } => register_node(ledger, *node_id, *disk_id),
+        Command::NameCluster { cluster_id } => Ok(name_cluster(ledger, *cluster_id)),
     };
     done.unwrap_or_else(CommandOutcome::Refused)
 }
@@ -206,4 +207,13 @@ fn register_node(ledger: &mut Ledger, node_id: u64, disk_id: u128) -> Done {
             Ok(DONE)
         }
     }
+}
+
+/// Of two leaders that both found a new cluster, the first one names it.
+fn name_cluster(ledger: &mut Ledger, cluster_id: u128) -> CommandOutcome {
+    if ledger.cluster_id.is_some() {
+        return NOTHING_TO_DO;
+    }
+    ledger.cluster_id = Some(cluster_id);
+    DONE
 }

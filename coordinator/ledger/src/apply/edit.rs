@@ -7,6 +7,7 @@ use leasehold_key::Key;
 
 use crate::{
     account::Account,
+    kind::Moment,
     ledger::Ledger,
     rules::{Binding, Source},
 };
@@ -46,10 +47,13 @@ pub(super) fn follow_drift(ledger: &mut Ledger) {
 }
 
 fn rebind(ledger: &mut Ledger, edits: Vec<(Key, Arc<Binding>)>) {
-    let drift_ppm = ledger.settings.max_drift_ppm;
+    let index = ledger.last_index;
+    let moment = Moment {
+        now_us: ledger.now_us,
+        inherited_until_us: ledger.inherited_until_us,
+        drift_ppm: ledger.settings.max_drift_ppm,
+    };
     for (key, binding) in edits {
-        ledger
-            .accounts
-            .rebind(&key, binding, drift_ppm, ledger.last_index, ledger.now_us);
+        ledger.accounts.rebind(&key, binding, index, &moment);
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn grant(ledger: &mut Ledger, grant: &Grant) -> GrantOutcome {
             ));
         }
         let binding = binding.clone();
-        let books = fresh_books(&binding, ledger.settings.max_drift_ppm, now_us);
+        let books = fresh_books(ledger, &binding, now_us);
         let mut account = Account::new(key.clone(), binding, books, index);
         let free = account.free_at(now_us);
         let given = units.min(free);

@@ -47,10 +47,15 @@ pub(crate) fn binding_of<'a>(ledger: &'a Ledger, key: &Key) -> Option<&'a Arc<Bi
     }
 }
 
-/// The books that a key without an account would start with.
-pub(crate) fn fresh_books(binding: &Binding, drift_ppm: u32, now_us: u64) -> Books {
+/// The books that a key without an account would start with. What nobody knows
+/// of any more counts as used: what an edit made the books forget, and what a
+/// cluster granted that this one was restored from.
+pub(crate) fn fresh_books(ledger: &Ledger, binding: &Binding, now_us: u64) -> Books {
     let kind = &binding.policy.kind;
-    match binding.strict_from_us {
+    let drift_ppm = ledger.settings.max_drift_ppm;
+    let inherited_until_us = ledger.inherited_until_us;
+    let inherited = (inherited_until_us > 0).then_some(inherited_until_us);
+    match binding.strict_from_us.max(inherited) {
         None => Books::new(kind, drift_ppm, now_us),
         Some(at_us) => {
             let mut books = Books::exhausted(kind, drift_ppm, at_us);

@@ -29,7 +29,7 @@ pub(super) fn spend(ledger: &mut Ledger, key: &Key, units: u64) -> SpendOutcome 
     };
     let binding = Arc::clone(binding);
     if ledger.accounts.get(key).is_none() {
-        let books = fresh_books(&binding, ledger.settings.max_drift_ppm, now_us);
+        let books = fresh_books(ledger, &binding, now_us);
         let index = ledger.last_index;
         let mut account = Account::new(key.clone(), Arc::clone(&binding), books, index);
         let room = has_room(ledger, &binding);

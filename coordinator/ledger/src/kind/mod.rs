@@ -21,6 +21,23 @@ pub(crate) enum Books {
     TokenBucket(TokenBucket),
 }
 
+/// What an edit or a restore has to know of time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) now_us: u64,
+    /// See [`crate::Ledger::inherited_until_us`].
+    pub(crate) inherited_until_us: u64,
+    pub(crate) drift_ppm: u32,
+}
+
+impl Moment {
+    /// The latest time at which anything can have been spent that the books do
+    /// not know of.
+    fn unknown_until_us(&self) -> u64 {
+        self.now_us.max(self.inherited_until_us)
+    }
+}
+
 /// What an edit of the rule means for leases that are out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rebound {
@@ -137,17 +154,14 @@ impl Books {
     }
 
     /// Follows an edited rule. The books are settled under the old one first.
-    pub(crate) fn rebind(
-        &mut self,
-        kind: &Kind,
-        drift_ppm: u32,
-        now_us: u64,
-        outstanding: u64,
-    ) -> Rebound {
+    pub(crate) fn rebind(&mut self, kind: &Kind, moment: &Moment, outstanding: u64) -> Rebound {
+        let Moment {
+            now_us, drift_ppm, ..
+        } = *moment;
         self.settle(now_us);
-        match (&mut *self, kind.clone()) {
+        let rebound = match (&mut *self, kind.clone()) {
             (Self::SlidingWindow(books), Kind::SlidingWindow { limit, window_us }) => {
-                books.rebind(limit, window_us, drift_ppm, now_us, outstanding)
+                books.rebind(limit, window_us, moment, outstanding)
             }
             (
                 Self::TokenBucket(books),
@@ -164,13 +178,28 @@ impl Books {
                 // What the old kind has forgotten may still matter to the new
                 // one: nothing is free, and the remainder counts from now on.
                 let counted = self.counted_at(now_us);
-                let mut books = Self::new(kind, drift_ppm, now_us);
+                let at_us = moment.unknown_until_us();
+                let mut books = Self::new(kind, drift_ppm, at_us);
                 let remainder = books.limit().saturating_sub(outstanding);
-                books.charge(counted.max(remainder), now_us);
+                books.charge(counted.max(remainder), at_us);
                 *self = books;
                 Rebound::NewEpoch
             }
+        };
+        self.keep_inherited(kind, moment, outstanding);
+        rebound
+    }
+
+    /// After a restore, an edit may repeat one that the backup does not have: the
+    /// account has no more free than one that was first heard of now.
+    fn keep_inherited(&mut self, kind: &Kind, moment: &Moment, outstanding: u64) {
+        let until_us = moment.inherited_until_us;
+        if until_us == 0 {
+            return;
         }
+        let unknown = Self::exhausted(kind, moment.drift_ppm, until_us).counted_at(moment.now_us);
+        let known = exact::add(self.counted_at(moment.now_us), outstanding);
+        self.charge(unknown.saturating_sub(known), until_us);
     }
 
     /// Units that can be granted at `now_us`.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::Rebound;
+use super::{Moment, Rebound};
 use crate::{digest, exact, time};
 
 /// Windows up to this length keep dates finely: with so many dates in so short a
@@ -228,19 +228,18 @@ impl SlidingWindow {
         &mut self,
         limit: u64,
         window_us: u64,
-        drift_ppm: u32,
-        now_us: u64,
+        moment: &Moment,
         outstanding: u64,
     ) -> Rebound {
         let old_window_us = self.window_us;
         self.limit = limit;
         self.window_us = window_us;
-        self.hold_us = time::hold_us(window_us, drift_ppm);
-        self.settle(now_us);
+        self.hold_us = time::hold_us(window_us, moment.drift_ppm);
+        self.settle(moment.now_us);
         if window_us > old_window_us {
             // Units that the shorter window has forgotten may lie in the longer one.
             let used = exact::add(self.counted, outstanding);
-            self.charge(limit.saturating_sub(used), now_us);
+            self.charge(limit.saturating_sub(used), moment.unknown_until_us());
         }
         if window_us == old_window_us {
             Rebound::Compatible

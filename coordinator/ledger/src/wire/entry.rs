@@ -4,9 +4,9 @@ use prost::Message;
 use thiserror::Error;
 
 use super::{
-    IdMessage, PolicyMessage, RuleMessage, SettingsMessage, VERSION, read_id, read_key,
-    read_pattern, read_policy, read_rule, read_settings, version_of, write_id, write_policy,
-    write_rule, write_settings,
+    IdMessage, PolicyMessage, RuleMessage, SettingsMessage, VERSION, VERSION_OF_IDS,
+    read_cluster_id, read_id, read_key, read_pattern, read_policy, read_rule, read_settings,
+    version_of, write_cluster_id, write_id, write_policy, write_rule, write_settings,
 };
 use crate::{
     digest,
@@ -116,7 +116,7 @@ struct GrantMessage {
 
 #[derive(Clone, PartialEq, Message)]
 struct CommandMessage {
-    #[prost(oneof = "CommandKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "CommandKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     kind: Option<CommandKind>,
 }
 
@@ -142,6 +142,9 @@ enum CommandKind {
     PutSettings(SettingsMessage),
     #[prost(message, tag = "10")]
     RegisterNode(RegisterNodeMessage),
+    /// From version 3 on.
+    #[prost(message, tag = "11")]
+    NameCluster(IdMessage),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -224,15 +227,16 @@ impl Entry {
 
     /// The lowest version that says all of it.
     fn version(&self) -> u32 {
-        let policies = self.commands.iter().filter_map(|command| match command {
+        let versions = self.commands.iter().map(|command| match command {
             Command::PutPolicy { policy, .. }
             | Command::PutBudget {
                 rule: Rule::Inline(policy),
                 ..
-            } => Some(policy),
-            _ => None,
+            } => version_of(policy),
+            Command::NameCluster { .. } => VERSION_OF_IDS,
+            _ => 1,
         });
-        policies.map(version_of).max().unwrap_or(1)
+        versions.max().unwrap_or(1)
     }
 
     /// Reads what [`Entry::encode`] wrote.
@@ -397,6 +401,9 @@ fn write_command(command: &Command) -> CommandMessage {
                 disk_lower,
             })
         }
+        Command::NameCluster { cluster_id } => {
+            CommandKind::NameCluster(write_cluster_id(*cluster_id))
+        }
     };
     CommandMessage { kind: Some(kind) }
 }
@@ -452,6 +459,9 @@ fn read_command(message: CommandMessage) -> Result<Command, FormatError> {
             CommandKind::RegisterNode(register) => Command::RegisterNode {
                 node_id: register.node_id,
                 disk_id: digest::whole(register.disk_upper, register.disk_lower),
+            },
+            CommandKind::NameCluster(id) => Command::NameCluster {
+                cluster_id: read_cluster_id(id),
             },
         },
     )

@@ -45,7 +45,7 @@ pub(crate) struct PolicyMessage {
 }
 
 /// The newest version of entries and of snapshots that is read and written.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// The version that a policy needs to be written in full. What version 1 can
 /// express is written as version 1: its bytes do not change, and nodes that know
@@ -57,6 +57,9 @@ pub(crate) const fn version_of(policy: &Policy) -> u32 {
         2
     }
 }
+
+/// The version from which on a cluster has an id and may have been restored.
+pub(crate) const VERSION_OF_IDS: u32 = 3;
 
 #[derive(Clone, PartialEq, prost::Oneof)]
 enum KindMessage {
@@ -112,7 +115,7 @@ struct SettingsMessage {
     tombstone_ttl_us: u64,
 }
 
-/// A session id in two halves, so that reading one allocates nothing.
+/// A session's or a cluster's id in two halves, so that reading one allocates nothing.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 struct IdMessage {
     #[prost(fixed64, tag = "1")]
@@ -129,6 +132,15 @@ fn write_id(id: SessionId) -> IdMessage {
 fn read_id(id: Option<IdMessage>) -> Result<SessionId, FormatError> {
     let id = id.ok_or(FormatError::Missing { field: "session" })?;
     Ok(SessionId(digest::whole(id.upper, id.lower)))
+}
+
+fn write_cluster_id(cluster_id: u128) -> IdMessage {
+    let (upper, lower) = digest::halves(cluster_id);
+    IdMessage { upper, lower }
+}
+
+fn read_cluster_id(id: IdMessage) -> u128 {
+    digest::whole(id.upper, id.lower)
 }
 
 fn read_key(text: &str) -> Result<Key, FormatError> {

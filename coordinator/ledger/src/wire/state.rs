@@ -7,9 +7,9 @@ use leasehold_key::{Key, Pattern};
 use prost::Message;
 
 use super::{
-    FormatError, IdMessage, PolicyMessage, RuleMessage, SettingsMessage, read_id, read_key,
-    read_pattern, read_policy, read_rule, read_settings, write_id, write_policy, write_rule,
-    write_settings,
+    FormatError, IdMessage, PolicyMessage, RuleMessage, SettingsMessage, read_cluster_id, read_id,
+    read_key, read_pattern, read_policy, read_rule, read_settings, write_cluster_id, write_id,
+    write_policy, write_rule, write_settings,
 };
 use crate::{
     account::{Account, Lease, LeaseId},
@@ -60,6 +60,12 @@ pub(crate) struct HeaderMessage {
     settings: Option<SettingsMessage>,
     #[prost(uint64, optional, tag = "4")]
     default_strict_from_us: Option<u64>,
+    /// From version 3 on.
+    #[prost(message, optional, tag = "5")]
+    cluster_id: Option<IdMessage>,
+    /// From version 3 on.
+    #[prost(uint64, tag = "6")]
+    inherited_until_us: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -253,6 +259,8 @@ pub(crate) struct Header {
     pub(crate) last_index: u64,
     pub(crate) settings: Settings,
     pub(crate) default_strict_from_us: Option<u64>,
+    pub(crate) cluster_id: Option<u128>,
+    pub(crate) inherited_until_us: u64,
 }
 
 /// A policy in bytes, for hashes.
@@ -281,6 +289,8 @@ pub(crate) fn header_record(header: &Header) -> RecordKind {
         last_index: header.last_index,
         settings: Some(write_settings(&header.settings)),
         default_strict_from_us: header.default_strict_from_us,
+        cluster_id: header.cluster_id.map(write_cluster_id),
+        inherited_until_us: header.inherited_until_us,
     })
 }
 
@@ -290,6 +300,8 @@ pub(crate) fn read_header(message: HeaderMessage) -> Result<Header, FormatError>
         last_index: message.last_index,
         settings: read_settings(message.settings)?,
         default_strict_from_us: message.default_strict_from_us,
+        cluster_id: message.cluster_id.map(read_cluster_id),
+        inherited_until_us: message.inherited_until_us,
     })
 }
 

@@ -7,6 +7,7 @@ use std::{fs, path::PathBuf};
 use leasehold_ledger::{
     FormatError, Ledger, SnapshotError,
     entry::{Command, Entry, Grant, Report, Rule, SessionId, SettledLease, SpentAge, Sync},
+    outcome::CommandOutcome,
     policy::{FailureMode, Policy},
     settings::Settings,
 };
@@ -373,6 +374,79 @@ fn ledgers_of_version_2_load_and_give_the_same_bytes() {
     assert_eq!(written, stored);
 }
 
+/// What version 2 can say, and a cluster's name.
+fn named_entry() -> Entry {
+    let mut entry = newer_entry();
+    entry.commands.push(Command::NameCluster {
+        cluster_id: u128::MAX - 2,
+    });
+    entry
+}
+
+/// A cluster that was restored from the ledger of version 2, and went on.
+fn restored_ledger() -> Ledger {
+    let (mut ledger, _) = newer_ledger().restored(0xfeed_0001_0002_0003, 30_000_000);
+    ledger.check().unwrap();
+    let spend = |text| Command::Spend {
+        key: key(text),
+        units: 1,
+    };
+    ledger.apply(
+        9,
+        &Entry {
+            now_us: 50_000_000,
+            commands: vec![
+                crate::log::open(SessionId(4)),
+                spend("b/new"),
+                spend("elsewhere"),
+            ],
+            ..Entry::default()
+        },
+    );
+    ledger.check().unwrap();
+    ledger
+}
+
+#[test]
+fn entries_of_version_3_load_and_give_the_same_bytes() {
+    let written = named_entry().encode();
+    let stored = golden("entry-v3.bin", &written);
+    assert_eq!(stored[..2], [8, 3]);
+    assert_eq!(Entry::decode(&stored).unwrap(), named_entry());
+    assert_eq!(written, stored);
+}
+
+#[test]
+fn ledgers_of_version_3_load_and_give_the_same_bytes() {
+    let ledger = restored_ledger();
+    let written = bytes(&ledger);
+    let stored = golden("ledger-v3.bin", &written);
+    assert_eq!(stored[8], 3);
+    let loaded = Ledger::decode(stored.as_slice()).unwrap();
+    loaded.check().unwrap();
+    assert_eq!(bytes(&loaded), stored);
+    assert_eq!(loaded.digest(), ledger.digest());
+    assert_eq!(loaded.cluster_id(), Some(0xfeed_0001_0002_0003));
+    assert_eq!(loaded.inherited_until_us(), 42_500_001);
+    assert_eq!(written, stored);
+}
+
+#[test]
+fn the_first_name_of_a_cluster_stays() {
+    let name = |cluster_id| Entry {
+        commands: vec![Command::NameCluster { cluster_id }],
+        ..Entry::default()
+    };
+    let mut ledger = Ledger::new();
+    let unnamed = ledger.digest();
+    ledger.apply(1, &name(7));
+    assert_eq!(ledger.cluster_id(), Some(7));
+    assert_ne!(ledger.digest(), unnamed);
+    let applied = ledger.apply(2, &name(8));
+    assert_eq!(applied.commands, [CommandOutcome::Done { changed: false }]);
+    assert_eq!(ledger.cluster_id(), Some(7));
+}
+
 #[test]
 fn each_place_of_a_newer_setting_makes_the_version_2() {
     let put_policy = |policy| Command::PutPolicy {
@@ -430,7 +504,7 @@ fn each_place_of_a_newer_setting_makes_the_version_2() {
 
 #[test]
 fn a_newer_format_is_refused_with_its_version() {
-    for version in [0, 3] {
+    for version in [0, 4] {
         let mut unknown = entry().encode();
         // The first field is the version: one byte of tag, one of value.
         assert_eq!(unknown[..2], [8, 1]);
@@ -439,7 +513,7 @@ fn a_newer_format_is_refused_with_its_version() {
             Entry::decode(&unknown),
             Err(FormatError::UnknownVersion {
                 found: version.into(),
-                known: 2
+                known: 3
             })
         );
         let mut unknown = bytes(&ledger());

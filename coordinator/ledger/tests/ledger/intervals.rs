@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use leasehold_ledger::{
+    Ledger,
     entry::{Command, Entry, Grant, Report, Rule, SessionId, SettledLease, SpentAge, Sync},
     outcome::{Applied, CommandOutcome},
     policy::{Kind, Policy},
@@ -111,10 +112,22 @@ struct World {
     /// Real instants and units.
     admitted: Vec<(u64, u64)>,
     limit_max: u64,
+    backup: Option<Ledger>,
+    restores: Restores,
+    restored: u128,
+}
+
+/// Whether the cluster is lost now and then, and another one begins from a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Restores {
+    Never,
+    /// Only from backups that have every edit.
+    WithEveryEdit,
+    FromAnyBackup,
 }
 
 impl World {
-    fn new(seed: u64, start: &Policy) -> Self {
+    fn new(seed: u64, start: &Policy, restores: Restores) -> Self {
         let mut log = Log::new();
         log.command(Command::PutSettings(Settings {
             session_ttl_us: TTL_US,
@@ -151,7 +164,25 @@ impl World {
             next_session: 1,
             admitted: Vec::new(),
             limit_max: start.kind.limit(),
+            backup: None,
+            restores,
+            restored: 0,
         }
+    }
+
+    /// The cluster is lost with everything since the backup, and after a while
+    /// another one begins. Holders know nothing of it: they spend what they have until
+    /// their deadlines, and what was said to the old cluster reaches the new one.
+    fn lose_cluster(&mut self) {
+        let Some(backup) = self.backup.take() else {
+            return;
+        };
+        self.real_us += self.dice.roll(2) * self.dice.roll(300_000);
+        self.restored += 1;
+        self.log.begin_from(&backup, self.restored, 0);
+        self.anchor_us = self.log.ledger.now_us();
+        self.leader_from_us = self.real_us;
+        self.leader_drift_ppm = self.dice.drift();
     }
 
     /// The channel loses, repeats and reorders.
@@ -464,6 +495,9 @@ impl World {
             }],
             ..Entry::default()
         });
+        if self.restores == Restores::WithEveryEdit {
+            self.backup = None;
+        }
     }
 
     fn step(&mut self, kinds: &[Kind]) {
@@ -495,6 +529,13 @@ impl World {
                 if self.dice.roll(10) == 0 {
                     self.log.restore();
                 }
+                if self.restores != Restores::Never {
+                    match self.dice.roll(6) {
+                        0..4 => self.backup = Some(self.log.ledger.clone()),
+                        4 => self.lose_cluster(),
+                        _ => {}
+                    }
+                }
             }
         }
     }
@@ -518,16 +559,27 @@ fn worst(admitted: &[(u64, u64)], scale: u128, allowed: impl Fn(u64) -> Option<u
     worst
 }
 
-fn play(seed: u64, start: &Policy, kinds: &[Kind], steps: usize) -> World {
-    let mut world = World::new(seed, start);
+fn play(seed: u64, start: &Policy, kinds: &[Kind], restores: Restores) -> World {
+    let steps = if restores == Restores::Never {
+        800
+    } else {
+        2_400
+    };
+    let mut world = World::new(seed, start, restores);
     for _ in 0..steps {
         world.step(kinds);
     }
     world
 }
 
-fn check_window(seed: u64, limit: u64, window_us: u64, kinds: &[Kind]) -> usize {
-    let world = play(seed, &window(limit, window_us), kinds, 800);
+fn check_window(
+    seed: u64,
+    limit: u64,
+    window_us: u64,
+    kinds: &[Kind],
+    restores: Restores,
+) -> World {
+    let world = play(seed, &window(limit, window_us), kinds, restores);
     let bound = u128::from(world.limit_max);
     let excess = worst(&world.admitted, 1, |length_us| {
         (length_us <= window_us).then_some(bound)
@@ -536,17 +588,23 @@ fn check_window(seed: u64, limit: u64, window_us: u64, kinds: &[Kind]) -> usize 
         excess <= 0,
         "seed {seed}: {excess} units above {bound} in {window_us} µs"
     );
-    world.admitted.len()
+    world
 }
 
-fn check_bucket(seed: u64, capacity: u64, refill: u64, period_us: u64, edits: &[u64]) -> usize {
+fn check_bucket(
+    seed: u64,
+    capacity: u64,
+    (refill, period_us): (u64, u64),
+    edits: &[u64],
+    restores: Restores,
+) -> World {
     let kind = |capacity| Kind::TokenBucket {
         capacity,
         refill,
         refill_period_us: period_us,
     };
     let kinds: Vec<Kind> = edits.iter().map(|capacity| kind(*capacity)).collect();
-    let world = play(seed, &policy(kind(capacity)), &kinds, 800);
+    let world = play(seed, &policy(kind(capacity)), &kinds, restores);
     let bound = u128::from(world.limit_max) * u128::from(period_us);
     let excess = worst(&world.admitted, u128::from(period_us), |length_us| {
         Some(bound + u128::from(refill) * u128::from(length_us + 1))
@@ -555,7 +613,7 @@ fn check_bucket(seed: u64, capacity: u64, refill: u64, period_us: u64, edits: &[
         excess <= 0,
         "seed {seed}: more than {capacity} + {refill} per {period_us} µs"
     );
-    world.admitted.len()
+    world
 }
 
 proptest! {
@@ -567,7 +625,7 @@ proptest! {
         limit in 1..25_u64,
         window_us in prop_oneof![Just(100_000_u64), 100_000..3_000_000_u64],
     ) {
-        check_window(seed, limit, window_us, &[]);
+        check_window(seed, limit, window_us, &[], Restores::Never);
     }
 
     #[test]
@@ -578,7 +636,7 @@ proptest! {
         window_us in 100_000..3_000_000_u64,
     ) {
         let kinds = [low, high, 10].map(|limit| Kind::SlidingWindow { limit, window_us });
-        check_window(seed, 10, window_us, &kinds);
+        check_window(seed, 10, window_us, &kinds, Restores::Never);
     }
 
     #[test]
@@ -589,20 +647,58 @@ proptest! {
         period_us in 100_000..3_000_000_u64,
         edits in prop::collection::vec(0..25_u64, 0..4),
     ) {
-        check_bucket(seed, capacity, refill, period_us, &edits);
+        check_bucket(seed, capacity, (refill, period_us), &edits, Restores::Never);
+    }
+
+    #[test]
+    fn no_interval_of_a_window_holds_more_than_the_largest_limit_across_restores(
+        seed: u64,
+        low in 0..6_u64,
+        high in 12..25_u64,
+        window_us in 100_000..1_000_000_u64,
+    ) {
+        let kinds = [low, high, 10].map(|limit| Kind::SlidingWindow { limit, window_us });
+        check_window(seed, 10, window_us, &kinds, Restores::FromAnyBackup);
+    }
+
+    #[test]
+    fn no_interval_of_a_bucket_holds_more_than_capacity_and_refill_across_restores(
+        seed: u64,
+        capacity in 1..25_u64,
+        refill in 1..30_u64,
+        period_us in 100_000..1_000_000_u64,
+        edits in prop::collection::vec(0..25_u64, 0..4),
+    ) {
+        check_bucket(seed, capacity, (refill, period_us), &edits, Restores::WithEveryEdit);
     }
 }
 
 #[test]
 fn the_runs_admit_enough_to_mean_something() {
-    let windows: usize = (0..5)
-        .map(|seed| check_window(seed, 20, 300_000, &[]))
-        .sum();
-    let buckets: usize = (0..5)
-        .map(|seed| check_bucket(seed, 10, 20, 300_000, &[]))
-        .sum();
+    let admitted =
+        |worlds: Vec<World>| -> usize { worlds.iter().map(|world| world.admitted.len()).sum() };
+    let windows = (0..5).map(|seed| check_window(seed, 20, 300_000, &[], Restores::Never));
+    let windows = admitted(windows.collect());
+    let buckets = (0..5).map(|seed| check_bucket(seed, 10, (20, 300_000), &[], Restores::Never));
+    let buckets = admitted(buckets.collect());
     assert!(
         windows > 250 && buckets > 250,
         "{windows} and {buckets} admissions"
     );
+}
+
+#[test]
+fn the_runs_restore_often_enough_to_mean_something() {
+    for restores in [Restores::FromAnyBackup, Restores::WithEveryEdit] {
+        let windows = (0..5).map(|seed| check_window(seed, 20, 300_000, &[], restores));
+        let buckets = (0..5).map(|seed| check_bucket(seed, 10, (20, 300_000), &[], restores));
+        for worlds in [windows.collect::<Vec<_>>(), buckets.collect()] {
+            let restored: u128 = worlds.iter().map(|world| world.restored).sum();
+            let admitted: usize = worlds.iter().map(|world| world.admitted.len()).sum();
+            assert!(
+                restored >= 10 && admitted > 250,
+                "{restored} restores, {admitted} admissions"
+            );
+        }
+    }
 }

@@ -4,7 +4,7 @@
 
 use leasehold_key::{Key, Pattern};
 use leasehold_ledger::{
-    Ledger,
+    Ledger, Voided,
     entry::{Command, Entry, Report, SessionId, Sync},
     outcome::{Applied, CommandOutcome},
     policy::{Kind, Policy},
@@ -97,6 +97,18 @@ impl Log {
             "a restored ledger gives the same bytes"
         );
         assert_eq!(self.replica.digest(), self.ledger.digest());
+    }
+
+    /// Another cluster begins from a backup: its log and its time go on from there.
+    pub(crate) fn begin_from(&mut self, backup: &Ledger, cluster_id: u128, ttl_us: u64) -> Voided {
+        let (ledger, voided) = backup.clone().restored(cluster_id, ttl_us);
+        ledger.check().unwrap();
+        self.index = ledger.last_index();
+        self.now_us = ledger.now_us();
+        self.replica = ledger.clone();
+        self.ledger = ledger;
+        self.restore();
+        voided
     }
 
     /// The ledger goes on from the snapshot, as after a restart.

@@ -11,6 +11,8 @@
 //! settle S [by IDENTITY] [KEY[@N] UNITS …]
 //! grant KEY S UNITS ; spend KEY UNITS ; tick
 //! advance T (and tick) ; wait T (no entry) ; stamp T (an entry with that time)
+//! backup ; restore [ttl T] (a new cluster from the backup, with the longest time to
+//! live that a session of the old one had)
 //! restart (from a snapshot) ; show KEY ; leases S ; session S ; needs-time
 //! ```
 //! `@N` is the N-th generation that the session got of the key; without it, the
@@ -19,6 +21,7 @@
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
 use leasehold_ledger::{
+    Ledger,
     entry::{Command, Entry, Grant, Report, Rule, SessionId, SettledLease, SpentAge, Sync},
     outcome::{Applied, CommandOutcome, CommandRefusal, GrantOutcome, Refusal, SyncOutcome},
 };
@@ -66,6 +69,7 @@ fn play(text: &str) -> String {
         log: Log::new(),
         generations: BTreeMap::new(),
         seqs: BTreeMap::new(),
+        backup: None,
     };
     let mut played: Vec<String> = Vec::new();
     let mut batch: Vec<(usize, Step)> = Vec::new();
@@ -116,6 +120,7 @@ struct Stage {
     /// The generations that each session got of each key.
     generations: BTreeMap<(SessionId, String), Vec<u64>>,
     seqs: BTreeMap<SessionId, u64>,
+    backup: Option<Ledger>,
 }
 
 impl Stage {
@@ -268,6 +273,24 @@ impl Stage {
                 };
                 let applied = self.log.stamped(&stamped);
                 Read::Done(format!("now {}", seconds(applied.now_us)))
+            }
+            ["backup"] => {
+                self.backup = Some(self.log.ledger.clone());
+                Read::Done(String::new())
+            }
+            ["restore", rest @ ..] => {
+                let ttl_us = match rest {
+                    ["ttl", time] => micros(time),
+                    _ => 0,
+                };
+                let backup = self.backup.clone().unwrap();
+                let voided = self.log.begin_from(&backup, 7, ttl_us);
+                Read::Done(format!(
+                    "{} sessions and {} units outstanding are void, nothing is free before {}",
+                    voided.had.sessions,
+                    voided.had.outstanding,
+                    seconds(voided.inherited_until_us)
+                ))
             }
             ["restart"] => {
                 self.log.restart();
