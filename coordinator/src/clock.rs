@@ -1,5 +1,6 @@
 //! The one place that reads a clock. Knows nothing of cluster time, terms or
-//! ledgers: it only says how much time has surely passed since a reading.
+//! ledgers: it only says how much time has surely passed since a reading, and, for
+//! people, what the wall clock says.
 //!
 //! A leader must never run faster than real time. NTP daemons may slew the
 //! ordinary monotonic clock by far more than the drift that the promise allows,
@@ -42,6 +43,13 @@ impl Reading {
     pub fn elapsed_us(self) -> u64 {
         self.elapsed_us_until(Self::now())
     }
+}
+
+/// What the wall clock says, in microseconds since 1970: for people and for telling
+/// clocks that are far apart. It never reaches a decision.
+#[must_use]
+pub fn wall_unix_us() -> u64 {
+    micros(clock_gettime(ClockId::Realtime))
 }
 
 /// Whole microseconds, rounded down; a clock that says less than zero says zero.

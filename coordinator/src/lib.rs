@@ -9,6 +9,8 @@
 
 pub mod admin;
 
+pub mod backup;
+
 pub mod cli;
 
 pub mod clock;
@@ -18,6 +20,9 @@ pub mod config;
 pub mod node;
 
 pub mod raft;
+
+#[cfg(test)]
+mod runbook;
 
 pub(crate) mod sequencer;
 

@@ -97,8 +97,12 @@ impl Node {
             config.initial_settings.clone(),
         );
         let sequencer_ended = ended.clone();
+        let watched = replica.clone();
         tokio::spawn(async move {
-            sequencer.run().await;
+            // Without it nothing is ever decided here, while the replica goes on leading.
+            if let Err(error) = tokio::spawn(sequencer.run()).await {
+                watched.fail(format!("the sequencer ended with an error: {error}"));
+            }
             sequencer_ended.cancel();
         });
         Ok(Self {
@@ -212,6 +216,21 @@ impl Node {
     /// See [`ChangeError`].
     pub async fn add_member(&self, node_id: u64, peer_addr: &str) -> Result<Member, ChangeError> {
         self.replica.add_member(node_id, peer_addr).await
+    }
+
+    /// Puts a running, empty node in the place of a member. Only the leader can.
+    ///
+    /// # Errors
+    /// See [`ChangeError`].
+    pub async fn replace_member(
+        &self,
+        old_id: u64,
+        node_id: u64,
+        peer_addr: &str,
+    ) -> Result<Member, ChangeError> {
+        self.replica
+            .replace_member(old_id, node_id, peer_addr)
+            .await
     }
 
     /// Removes a member. Only the leader can.

@@ -67,6 +67,9 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
+    /// The cluster goes on without this node.
+    #[error("{0}")]
+    Removed(String),
     /// The replica stopped by itself.
     #[error("{0}; start this node again, it goes on from what is on disk")]
     Fatal(String),
@@ -81,22 +84,31 @@ impl ServeError {
             Self::Listen { .. } => "cannot_listen",
             Self::Start(error) => error.code(),
             Self::Unwritable { .. } => "cannot_write",
+            Self::Removed(_) => "removed",
             Self::Fatal(_) => "fatal",
         }
     }
 
-    /// The process's exit code: 1 for everything that a restart may cure.
+    /// The process's exit code.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
-        match self.code() {
-            "invalid_config" => 2,
-            "port_in_use" | "cannot_listen" => 3,
-            "damaged_store" => 4,
-            "disk_lost" => 5,
-            "store_locked" => 6,
-            "unknown_format" => 7,
-            _ => 1,
-        }
+        exit_code_of(self.code())
+    }
+}
+
+/// The exit code of a process that ends with an error: 1 for everything that a
+/// restart may cure.
+#[must_use]
+pub fn exit_code_of(code: &str) -> u8 {
+    match code {
+        "invalid_config" | "folder_not_empty" | "no_data" | "not_a_backup" => 2,
+        "port_in_use" | "cannot_listen" => 3,
+        "damaged_store" | "damaged_backup" => 4,
+        "disk_lost" => 5,
+        "store_locked" => 6,
+        "unknown_format" => 7,
+        "removed" => 8,
+        _ => 1,
     }
 }
 
@@ -256,6 +268,7 @@ fn node_config(config: &Config, client_url: String, admin_url: String) -> NodeCo
             heartbeat: config.raft.heartbeat,
             election_min: config.raft.election_timeout_min,
             election_max: config.raft.election_timeout_max,
+            wall_clock_tolerance: config.wall_clock_tolerance,
             ..ReplicaConfig::new(config.node_id, config.data_dir.clone())
         },
         initial_settings: config.cluster.clone(),
@@ -392,11 +405,13 @@ pub async fn run(config: Config) -> Result<(), ServeError> {
             Some(message.ok().and_then(|m| m.clone()).unwrap_or_else(|| "the replica stopped".to_owned()))
         }
     };
+    let was_removed = running.node().replica().was_removed();
     tokio::select! {
         () = running.shutdown() => {}
         name = signals.next() => tracing::warn!(signal = name, "second signal: leaving at once"),
     }
     match message {
+        Some(message) if was_removed => Err(ServeError::Removed(message)),
         Some(message) => Err(ServeError::Fatal(message)),
         None => {
             tracing::info!("stopped");

@@ -21,6 +21,8 @@ const MEMBERS: &str = "/v1/cluster/members/";
 /// The cluster as one node knows it.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Cluster {
+    /// Drawn when the cluster was born or restored; null: it is older than ids.
+    cluster_id: Option<String>,
     /// The node that answers: the leader, unless none is known.
     answered_by: u64,
     /// The leader's id; null: none is known.
@@ -80,6 +82,7 @@ impl From<ClusterStatus> for Cluster {
     fn from(status: ClusterStatus) -> Self {
         let leader = status.leader;
         Self {
+            cluster_id: status.cluster_id.map(|id| format!("{id:032x}")),
             answered_by: status.node_id,
             leader,
             term: status.term,
@@ -148,9 +151,13 @@ pub(super) struct NewMember {
     node_id: Whole,
     /// Its `host:port` for the other coordinators.
     peer: String,
+    /// The member whose place it takes in one step, if any.
+    #[serde(default)]
+    replaces: Option<Whole>,
 }
 
-/// Adds a running, empty node: it follows first, and votes once it has caught up.
+/// Adds a running, empty node: it follows first, and votes once it has caught up. With
+/// `replaces`, a member leaves in the same step.
 #[utoipa::path(post, path = "/v1/cluster/members", tag = "cluster", operation_id = "add_member", request_body = NewMember,
     responses((status = 200, description = "The cluster afterwards", body = Cluster)))]
 pub(super) async fn add_member(
@@ -173,7 +180,13 @@ pub(super) async fn add_member(
             ),
         ));
     }
-    admin.node.add_member(body.node_id.0, &body.peer).await?;
+    match body.replaces {
+        None => admin.node.add_member(body.node_id.0, &body.peer).await?,
+        Some(old) => {
+            let replaced = admin.node.replace_member(old.0, body.node_id.0, &body.peer);
+            replaced.await?
+        }
+    };
     Ok(Json(admin.node.status().await.into()))
 }
 

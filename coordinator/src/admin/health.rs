@@ -8,28 +8,63 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
+use utoipa::ToSchema;
 
 use super::{
     Admin,
     problem::{Kind, Problem},
 };
+use crate::raft::Replica;
 
-#[derive(Serialize)]
-struct Health {
+/// What a node says of itself.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Health {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     node_id: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     leader: Option<u64>,
+    /// What somebody should look at although requests may be sent here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Warning>,
+}
+
+/// Something to look at.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Warning {
+    /// Stable; deploy/runbook.md says what to do.
+    code: &'static str,
+    /// For people.
+    detail: String,
+}
+
+/// The code of a wall clock that is far from the others'.
+const WALL_CLOCK_FAR: &str = "wall_clock_far";
+
+fn warnings(replica: &Replica) -> Vec<Warning> {
+    let clock = replica.wall_clock();
+    let far = clock.is_far.then(|| Warning {
+        code: WALL_CLOCK_FAR,
+        detail: format!(
+            "the other members' wall clocks are {} ms ahead of this node's, and wall_clock_tolerance_ms is {}: set its \
+             clock; no quota depends on it",
+            clock.others_ahead_us / 1_000,
+            clock.tolerance_us / 1_000
+        ),
+    });
+    far.into_iter().collect()
 }
 
 /// The process answers: restarting it would not help.
+#[utoipa::path(get, path = "/healthz", tag = "health", operation_id = "get_health",
+    responses((status = 200, description = "The process answers", body = Health)))]
 pub(super) async fn live(State(admin): State<Admin>) -> Response {
     Json(Health {
         status: "alive",
         node_id: Some(admin.node.config().replica.node_id),
         leader: None,
+        warnings: Vec::new(),
     })
     .into_response()
 }
@@ -40,6 +75,7 @@ pub(super) fn alive_while_starting() -> Response {
         status: "starting",
         node_id: None,
         leader: None,
+        warnings: Vec::new(),
     })
     .into_response()
 }
@@ -50,17 +86,15 @@ const CATCH_UP_WITHIN: Duration = Duration::from_millis(500);
 
 /// Requests may be sent here: a leader is known, and this node has applied what it
 /// knew to be committed when it was asked.
+#[utoipa::path(get, path = "/readyz", tag = "health", operation_id = "get_readiness",
+    responses((status = 200, description = "Requests may be sent here", body = Health)))]
 pub(super) async fn ready(State(admin): State<Admin>) -> Result<Response, Problem> {
     let replica = admin.node.replica();
     let status = replica.local_status();
     let Some(leader) = status.leader.filter(|_| admin.node.is_serving()) else {
         return Err(Problem::no_leader());
     };
-    let catches_up = async {
-        while replica.local_status().applied < status.committed {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
+    let catches_up = replica.applied(status.committed);
     if timeout(CATCH_UP_WITHIN, catches_up).await.is_err() {
         return Err(Problem::new(
             Kind::NotCaughtUp,
@@ -75,6 +109,7 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Result<Response, Proble
         status: "ready",
         node_id: Some(status.node_id),
         leader: Some(leader),
+        warnings: warnings(replica),
     })
     .into_response())
 }

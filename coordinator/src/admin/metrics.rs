@@ -76,7 +76,7 @@ enum Shape {
 }
 
 /// Every metric of this process, with its meaning. Names are a promise.
-const METRICS: [(Shape, &str, &str); 24] = [
+const METRICS: [(Shape, &str, &str); 26] = [
     (
         Shape::Gauge,
         "leasehold_leader",
@@ -104,6 +104,16 @@ const METRICS: [(Shape, &str, &str); 24] = [
         "The last index applied here",
     ),
     (Shape::Gauge, "leasehold_members", "Members of the cluster"),
+    (
+        Shape::Gauge,
+        "leasehold_wall_clock_behind_seconds",
+        "How far the other members' wall clocks are ahead of this node's, by their median",
+    ),
+    (
+        Shape::Gauge,
+        "leasehold_wall_clock_far",
+        "1 while this node's wall clock is further than is tolerated from more than half of the others'",
+    ),
     (
         Shape::Gauge,
         "leasehold_accounts",
@@ -202,6 +212,9 @@ fn describe() {
     }
 }
 
+/// What Prometheus fetches.
+#[utoipa::path(get, path = "/metrics", tag = "health", operation_id = "get_metrics",
+    responses((status = 200, description = "Prometheus' text format", content_type = "text/plain", body = String)))]
 pub(super) async fn scrape(State(admin): State<Admin>) -> Response {
     let status = admin.node.replica().local_status();
     let totals = admin.node.local(|ledger| ledger.totals());
@@ -226,6 +239,10 @@ pub(super) async fn scrape(State(admin): State<Admin>) -> Response {
     set("leasehold_sessions", totals.sessions);
     set("leasehold_leases", totals.leases);
     set("leasehold_outstanding_units", totals.outstanding);
+    let clock = admin.node.replica().wall_clock();
+    set("leasehold_wall_clock_far", u64::from(clock.is_far));
+    #[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only")]
+    gauge!("leasehold_wall_clock_behind_seconds").set(clock.others_ahead_us as f64 / 1e6);
     let text = admin.metrics.0.render();
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     ([(header::CONTENT_TYPE, kind)], text).into_response()

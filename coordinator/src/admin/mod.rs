@@ -4,6 +4,7 @@
 //! has applied. Knows nothing of consensus, storage or sockets.
 
 mod accounts;
+mod backup;
 mod budgets;
 mod cluster;
 mod forward;
@@ -81,7 +82,7 @@ pub fn router(node: Node, metrics: Metrics) -> Router {
         .route_layer(middleware::from_fn(forward::refuse_other_origins))
         .route_layer(middleware::from_fn(forward::count));
     resources
-        .merge(probe_routes())
+        .merge(Router::from(probe_routes()))
         .merge(openapi::route(description))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
@@ -96,17 +97,17 @@ pub fn probes(node: Node, metrics: Metrics) -> Router {
         metrics,
         editing: Arc::default(),
     };
-    probe_routes()
+    Router::from(probe_routes())
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .with_state(admin)
 }
 
-fn probe_routes() -> Router<Admin> {
-    Router::new()
-        .route("/healthz", axum::routing::get(health::live))
-        .route("/readyz", axum::routing::get(health::ready))
-        .route("/metrics", axum::routing::get(metrics::scrape))
+fn probe_routes() -> OpenApiRouter<Admin> {
+    OpenApiRouter::new()
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+        .routes(routes!(metrics::scrape))
 }
 
 /// The answer to everything while a node has not taken part yet.
@@ -150,10 +151,12 @@ fn described() -> Described {
         .routes(routes!(cluster::transfer_leader))
         .split_for_parts();
     let (local, of_local) = OpenApiRouter::new()
+        .routes(routes!(backup::get))
         .routes(routes!(replica::get))
         .routes(routes!(replica::accounts))
         .split_for_parts();
     description.merge(of_local);
+    description.merge(probe_routes().into_openapi());
     openapi::finish(&mut description);
     Described {
         forwarded,

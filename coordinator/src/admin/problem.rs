@@ -38,6 +38,7 @@ pub(crate) enum Kind {
     PolicyInUse,
     NodeIdInUse,
     LastVoter,
+    QuorumAtRisk,
     ChangeInProgress,
     NodeUnreachable,
     NodeLagging,
@@ -56,7 +57,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 33] = [
+    pub(crate) const ALL: [Self; 34] = [
         Self::InvalidJson,
         Self::InvalidField,
         Self::InvalidKey,
@@ -76,6 +77,7 @@ impl Kind {
         Self::PolicyInUse,
         Self::NodeIdInUse,
         Self::LastVoter,
+        Self::QuorumAtRisk,
         Self::ChangeInProgress,
         Self::NodeUnreachable,
         Self::NodeLagging,
@@ -185,6 +187,11 @@ impl Kind {
                 StatusCode::CONFLICT,
                 "last_voter",
                 "The last voter cannot be removed",
+            ),
+            Self::QuorumAtRisk => (
+                StatusCode::CONFLICT,
+                "quorum_at_risk",
+                "The cluster would lose its majority",
             ),
             Self::ChangeInProgress => (
                 StatusCode::CONFLICT,
@@ -471,6 +478,7 @@ impl From<ChangeError> for Problem {
             ChangeError::Unreachable { .. } => Kind::NodeUnreachable,
             ChangeError::Lagging { .. } => Kind::NodeLagging,
             ChangeError::LastVoter(_) => Kind::LastVoter,
+            ChangeError::QuorumAtRisk { .. } => Kind::QuorumAtRisk,
             ChangeError::InProgress => Kind::ChangeInProgress,
             ChangeError::Unknown => Kind::OutcomeUnknown,
             ChangeError::TimedOut(_) => Kind::TimedOut,

@@ -26,8 +26,18 @@ pub(super) enum ClusterCommand {
         /// Its id
         node_id: u64,
     },
+    /// Put a running, empty node in the place of a member, which may be dead
+    Replace {
+        /// The member that leaves; its id is never used again
+        old_id: u64,
+        /// An id that was never used in this cluster
+        node_id: u64,
+        /// The new node's host:port for the other coordinators (its --peer-listen)
+        peer: String,
+    },
     /// Hand leadership to another voter
-    Lead {
+    #[command(visible_alias = "lead")]
+    Transfer {
         /// Its id
         node_id: u64,
     },
@@ -58,7 +68,22 @@ impl ClusterCommand {
                     value,
                 })
             }
-            Self::Lead { node_id } => {
+            Self::Replace {
+                old_id,
+                node_id,
+                peer,
+            } => {
+                let body = json!({ "node_id": node_id, "peer": peer, "replaces": old_id });
+                let value = post(remote, "/v1/cluster/members", &body).await?.body;
+                Ok(Answer {
+                    text: format!(
+                        "node {node_id} is in the place of node {old_id}, whose id must never be used again\n{}",
+                        status(&value)
+                    ),
+                    value,
+                })
+            }
+            Self::Transfer { node_id } => {
                 let value = post(remote, "/v1/cluster/leader", &json!({ "node_id": node_id }))
                     .await?
                     .body;
@@ -78,7 +103,8 @@ fn status(cluster: &Value) -> String {
         Some(id) => format!("node {id} leads"),
     };
     let head = format!(
-        "{leader} in term {}; answered by node {}, whose log has {} committed and {} applied",
+        "cluster {}; {leader} in term {}; answered by node {}, whose log has {} committed and {} applied",
+        field(cluster, "cluster_id"),
         field(cluster, "term"),
         field(cluster, "answered_by"),
         field(log, "committed"),

@@ -51,6 +51,64 @@ async fn call(
     body: Option<&Value>,
 ) -> Result<Reply, CliError> {
     let endpoint = remote.endpoint.trim_end_matches('/');
+    let (client, request) = request(endpoint, method, path, body)?;
+    let exchange = async {
+        let (parts, body) = client.request(request).await?.into_parts();
+        let bytes = Limited::new(body, ANSWER_BYTES_MAX)
+            .collect()
+            .await?
+            .to_bytes();
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>((parts, bytes))
+    };
+    let (parts, bytes) = match tokio::time::timeout(ANSWER_WITHIN, exchange).await {
+        Err(_) => return Err(silent(endpoint)),
+        Ok(Err(error)) => return Err(unreachable(endpoint, error.as_ref())),
+        Ok(Ok(answer)) => answer,
+    };
+    understand(endpoint, parts, &bytes)
+}
+
+/// Fetches a body of any length, piece by piece.
+pub(super) async fn download(
+    remote: &Remote,
+    path: &str,
+    mut take: impl FnMut(&[u8]) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let endpoint = remote.endpoint.trim_end_matches('/');
+    let (client, request) = request(endpoint, Method::GET, path, None)?;
+    let answer = match tokio::time::timeout(ANSWER_WITHIN, client.request(request)).await {
+        Err(_) => return Err(silent(endpoint)),
+        Ok(Err(error)) => return Err(unreachable(endpoint, &error)),
+        Ok(Ok(answer)) => answer,
+    };
+    let (parts, mut body) = answer.into_parts();
+    if !parts.status.is_success() {
+        let bytes = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        let bytes = bytes.map_err(|error| unreachable(endpoint, error.as_ref()))?;
+        return understand(endpoint, parts, &bytes.to_bytes()).map(drop);
+    }
+    loop {
+        match tokio::time::timeout(ANSWER_WITHIN, body.frame()).await {
+            Err(_) => return Err(silent(endpoint)),
+            Ok(None) => return Ok(()),
+            Ok(Some(Err(error))) => return Err(unreachable(endpoint, &error)),
+            Ok(Some(Ok(frame))) => {
+                if let Some(bytes) = frame.data_ref() {
+                    take(bytes)?;
+                }
+            }
+        }
+    }
+}
+
+type HttpClient = Client<HttpConnector, Full<axum::body::Bytes>>;
+
+fn request(
+    endpoint: &str,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<(HttpClient, Request<Full<axum::body::Bytes>>), CliError> {
     if endpoint.starts_with("https://") {
         return Err(CliError::Usage(format!(
             "--endpoint {endpoint}: TLS is not supported yet, use http://"
@@ -72,30 +130,29 @@ async fn call(
     }
     let mut connector = HttpConnector::new();
     connector.set_connect_timeout(Some(Duration::from_secs(3)));
-    let client: Client<_, Full<axum::body::Bytes>> =
-        Client::builder(TokioExecutor::new()).build(connector);
-    let exchange = async {
-        let (parts, body) = client.request(request).await?.into_parts();
-        let bytes = Limited::new(body, ANSWER_BYTES_MAX)
-            .collect()
-            .await?
-            .to_bytes();
-        Ok::<_, Box<dyn std::error::Error + Send + Sync>>((parts, bytes))
-    };
-    let (parts, bytes) = match tokio::time::timeout(ANSWER_WITHIN, exchange).await {
-        Err(_) => {
-            return Err(CliError::Unreachable(format!(
-                "{endpoint} did not answer within {} s",
-                ANSWER_WITHIN.as_secs()
-            )));
-        }
-        Ok(Err(error)) => return Err(unreachable(endpoint, error.as_ref())),
-        Ok(Ok(answer)) => answer,
-    };
+    Ok((
+        Client::builder(TokioExecutor::new()).build(connector),
+        request,
+    ))
+}
+
+fn silent(endpoint: &str) -> CliError {
+    CliError::Unreachable(format!(
+        "{endpoint} did not answer within {} s",
+        ANSWER_WITHIN.as_secs()
+    ))
+}
+
+/// A success, or the problem that the answer states.
+fn understand(
+    endpoint: &str,
+    parts: axum::http::response::Parts,
+    bytes: &[u8],
+) -> Result<Reply, CliError> {
     let body = if bytes.is_empty() {
         Value::Null
     } else {
-        serde_json::from_slice(&bytes).unwrap_or(Value::Null)
+        serde_json::from_slice(bytes).unwrap_or(Value::Null)
     };
     if parts.status.is_success() {
         return Ok(Reply {

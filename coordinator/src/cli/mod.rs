@@ -1,11 +1,14 @@
-//! The command line. `serve` runs a node, `demo` and `simulate` need none; every
-//! other command talks to a running one over HTTP and knows nothing of how it works.
+//! The command line. `serve` runs a node; `demo`, `simulate`, `restore` and `backup
+//! --data-dir` need none; every other command talks to a running one over HTTP and
+//! knows nothing of how it works.
 
 mod accounts;
+mod backup;
 mod cluster;
 pub mod demo;
 mod http;
 mod policies;
+mod restore;
 mod sessions;
 mod settings;
 pub mod simulate;
@@ -19,8 +22,10 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::{
+    backup::BackupError,
     config::{Config, LogFormat, ServeFlags},
     serve,
+    store::StoreError,
 };
 
 /// Quotas enforced exactly across gateways.
@@ -33,7 +38,9 @@ struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done · 1 refused, denied or failed · 2 wrong usage or configuration · 3 nobody answers (serve: address \
-in use) · serve only: 4 damaged store, 5 disk lost, 6 data folder in use, 7 unknown format";
+in use) · 4 damaged store or backup · 5 disk lost · 6 data folder in use · 7 unknown format · 8 removed from \
+its cluster
+Every error ends with a code in parentheses; deploy/runbook.md says what to do about each.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -88,6 +95,21 @@ enum Command {
         #[command(subcommand)]
         command: Option<cluster::ClusterCommand>,
     },
+    /// Write the whole ledger into a file, while the cluster goes on
+    Backup {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(flatten)]
+        flags: backup::BackupFlags,
+    },
+    /// Prepare an empty data folder for the first node of a new cluster from a backup
+    Restore {
+        #[command(flatten)]
+        flags: Box<restore::RestoreFlags>,
+        /// Print JSON, for machines
+        #[arg(long)]
+        json: bool,
+    },
     /// What is the same on every node
     Settings {
         #[command(flatten)]
@@ -126,34 +148,74 @@ enum CliError {
     /// The coordinator said no.
     #[error("{}", refusal(.0))]
     Refused(Value),
+    /// Something on this machine.
+    #[error("{detail}")]
+    Failed {
+        /// The stable code.
+        code: &'static str,
+        /// What happened and what to do.
+        detail: String,
+    },
+}
+
+impl From<StoreError> for CliError {
+    fn from(error: StoreError) -> Self {
+        Self::Failed {
+            code: error.code(),
+            detail: error.to_string(),
+        }
+    }
+}
+
+impl From<BackupError> for CliError {
+    fn from(error: BackupError) -> Self {
+        Self::Failed {
+            code: error.code(),
+            detail: error.to_string(),
+        }
+    }
 }
 
 fn refusal(problem: &Value) -> String {
-    let text = |name: &str| {
-        problem
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
     let retry = problem
         .get("retry_after_s")
         .map(|seconds| format!("; try again in {seconds} s"))
         .unwrap_or_default();
     format!(
-        "{}: {}{retry} ({})",
-        text("title"),
-        text("detail"),
-        text("code")
+        "{}: {}{retry}",
+        text(problem, "title"),
+        text(problem, "detail")
     )
 }
 
+fn stated_code(problem: &Value) -> &str {
+    text(problem, "code")
+}
+
+fn text<'a>(problem: &'a Value, name: &str) -> &'a str {
+    problem
+        .get(name)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
 impl CliError {
+    /// The stable code.
+    fn code(&self) -> &str {
+        match self {
+            Self::Usage(_) => "wrong_usage",
+            Self::Unreachable(_) => "unreachable",
+            Self::Refused(problem) => stated_code(problem),
+            Self::Failed { code, .. } => code,
+        }
+    }
+
     fn exit_code(&self) -> u8 {
         match self {
             Self::Refused(_) => 1,
             Self::Usage(_) => 2,
             Self::Unreachable(_) => 3,
+            Self::Failed { code, .. } => serve::exit_code_of(code),
         }
     }
 }
@@ -194,12 +256,12 @@ async fn run_node(flags: &ServeFlags) -> ExitCode {
     let config = match Config::load(flags) {
         Ok(config) => config,
         Err(error) => {
-            complain(&error.to_string());
+            complain(&format!("{error} ({})", error.code()));
             return ExitCode::from(2);
         }
     };
     if let Err(error) = serve::start_logging(&config) {
-        complain(&error);
+        complain(&format!("{error} (invalid_config)"));
         return ExitCode::from(2);
     }
     let format = config.log_format;
@@ -233,6 +295,14 @@ async fn ask_node(command: Command) -> ExitCode {
                 .run(&remote)
                 .await,
         ),
+        Command::Backup { remote, flags } => (remote.clone(), flags.run(&remote).await),
+        Command::Restore { flags, json } => {
+            let remote = Remote {
+                endpoint: String::new(),
+                json,
+            };
+            (remote, flags.run())
+        }
         Command::Settings { remote, command } => (
             remote.clone(),
             command
@@ -243,19 +313,22 @@ async fn ask_node(command: Command) -> ExitCode {
     };
     match answer {
         Ok(answer) => {
-            print(&if remote.json {
+            let text = if remote.json {
                 answer.json()
             } else {
                 answer.text
-            });
-            ExitCode::SUCCESS
+            };
+            print(&text, ExitCode::SUCCESS)
         }
         Err(error) => {
+            let code = ExitCode::from(error.exit_code());
             match &error {
-                CliError::Refused(problem) if remote.json => print(&pretty(problem)),
-                _ => complain(&error.to_string()),
+                CliError::Refused(problem) if remote.json => print(&pretty(problem), code),
+                _ => {
+                    complain(&format!("{error} ({})", error.code()));
+                    code
+                }
             }
-            ExitCode::from(error.exit_code())
         }
     }
 }
@@ -277,9 +350,18 @@ fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
-fn print(text: &str) {
-    // A reader that went away (`| head`) is no error.
-    let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+/// Prints, and gives the exit code: `code`, unless what was to be said is lost.
+fn print(text: &str, code: ExitCode) -> ExitCode {
+    let mut out = std::io::stdout().lock();
+    let printed = writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush());
+    match printed {
+        // A reader that went away (`| head`) is no error.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            complain(&format!("cannot print the answer: {error} (cannot_write)"));
+            ExitCode::FAILURE
+        }
+        _ => code,
+    }
 }
 
 fn complain(text: &str) {

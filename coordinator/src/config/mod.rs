@@ -43,6 +43,8 @@ pub struct Config {
     pub log_format: LogFormat,
     /// What to log, in the syntax of `RUST_LOG`.
     pub log: String,
+    /// How far the wall clock may be from the other members' before it is said.
+    pub wall_clock_tolerance: Duration,
     /// Heartbeats and elections.
     pub raft: RaftTiming,
     /// Settings of a cluster that this node creates; an existing cluster keeps its own.
@@ -117,6 +119,14 @@ pub enum ConfigError {
         /// What to do today.
         instead: &'static str,
     },
+}
+
+impl ConfigError {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        "invalid_config"
+    }
 }
 
 impl Config {
@@ -215,6 +225,7 @@ impl Config {
                 raw.peer_advertise.as_deref(),
                 raw.initial_members,
             )?,
+            wall_clock_tolerance: check_tolerance(raw.wall_clock_tolerance_ms)?,
             raft: check_raft(&raw.raft)?,
             cluster: raw.cluster.check()?,
             node_id: raw.node_id,
@@ -342,6 +353,15 @@ fn check_members(
         }
     }
     Ok(seen)
+}
+
+fn check_tolerance(ms: u64) -> Result<Duration, ConfigError> {
+    if (10..=3_600_000).contains(&ms) {
+        return Ok(Duration::from_millis(ms));
+    }
+    invalid(format!(
+        "wall_clock_tolerance_ms ({ms}) must be 10 to 3600000"
+    ))
 }
 
 fn check_raft(raw: &raw::RawRaft) -> Result<RaftTiming, ConfigError> {

@@ -85,6 +85,7 @@ pub(super) struct Raw {
     pub(super) insecure: bool,
     pub(super) log_format: LogFormat,
     pub(super) log: String,
+    pub(super) wall_clock_tolerance_ms: u64,
     pub(super) initial_members: Vec<RawMember>,
     pub(super) raft: RawRaft,
     pub(super) cluster: RawCluster,
@@ -140,6 +141,7 @@ impl Default for Raw {
             insecure: false,
             log_format: LogFormat::Text,
             log: "info,openraft=warn".to_owned(),
+            wall_clock_tolerance_ms: 1_000,
             initial_members: Vec::new(),
             raft: RawRaft {
                 heartbeat_ms: 100,
@@ -237,7 +239,7 @@ pub(super) fn load(flags: &ServeFlags) -> Result<(Raw, Vec<String>), ConfigError
 }
 
 fn is_field(name: &str) -> bool {
-    const FIELDS: [&str; 15] = [
+    const FIELDS: [&str; 16] = [
         "node_id",
         "data_dir",
         "listen",
@@ -249,6 +251,7 @@ fn is_field(name: &str) -> bool {
         "insecure",
         "log_format",
         "log",
+        "wall_clock_tolerance_ms",
         "raft",
         "cluster",
         "tls",

@@ -6,7 +6,10 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{clock::Reading, store::StoreError};
+use crate::{
+    clock::{self, Reading},
+    store::StoreError,
+};
 
 /// One node of the cluster, as the replicated membership describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +64,10 @@ pub struct ReplicaConfig {
     pub snapshot_every_entries: u64,
     /// Applied entries kept behind a snapshot, for followers that lag.
     pub snapshot_keep_entries: u64,
+    /// How far the wall clock may be from the other members' before it is said.
+    pub wall_clock_tolerance: Duration,
+    /// What the wall clock says, in microseconds since 1970.
+    pub wall_unix_us: fn() -> u64,
 }
 
 impl ReplicaConfig {
@@ -80,8 +87,22 @@ impl ReplicaConfig {
             election_max: Duration::from_millis(1_000),
             snapshot_every_entries: 5_000,
             snapshot_keep_entries: 5_000,
+            wall_clock_tolerance: Duration::from_secs(1),
+            wall_unix_us: clock::wall_unix_us,
         }
     }
+}
+
+/// How this node's wall clock compares with those of the other members. For people:
+/// no decision depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WallClock {
+    /// How far the others' are ahead of it: the median of those that answered last.
+    pub others_ahead_us: i64,
+    /// It is further from more than half of them than is tolerated.
+    pub is_far: bool,
+    /// How much is tolerated.
+    pub tolerance_us: u64,
 }
 
 /// Who leads, as this replica sees it.
@@ -217,6 +238,20 @@ pub enum ChangeError {
     /// The last voter cannot be removed.
     #[error("node {0} is the last voter")]
     LastVoter(u64),
+    /// What would remain could decide nothing.
+    #[error(
+        "without node {node_id} the voters are {}, and of those only {} answer{}: that is no majority, and nothing could be \
+         decided any more. Bring the others back, or remove them first",
+        listed(voters), listed(answering), if answering.len() == 1 { "s" } else { "" }
+    )]
+    QuorumAtRisk {
+        /// The node to remove.
+        node_id: u64,
+        /// The voters that would remain.
+        voters: Vec<u64>,
+        /// Those of them that answer.
+        answering: Vec<u64>,
+    },
     /// Another change is under way.
     #[error("another change of the membership is under way")]
     InProgress,
@@ -231,6 +266,18 @@ pub enum ChangeError {
     Stopped,
 }
 
+/// Nodes as people list them.
+fn listed(nodes: &[u64]) -> String {
+    match nodes {
+        [] => "none".to_owned(),
+        nodes => nodes
+            .iter()
+            .map(u64::to_string)
+            .collect::<Vec<_>>()
+            .join(", "),
+    }
+}
+
 impl ChangeError {
     /// The stable code.
     #[must_use]
@@ -242,6 +289,7 @@ impl ChangeError {
             Self::Unreachable { .. } => "node_unreachable",
             Self::Lagging { .. } => "node_lagging",
             Self::LastVoter(_) => "last_voter",
+            Self::QuorumAtRisk { .. } => "quorum_at_risk",
             Self::InProgress => "change_in_progress",
             Self::Unknown => "outcome_unknown",
             Self::TimedOut(_) => "timed_out",
@@ -282,6 +330,8 @@ pub struct MemberStatus {
 pub struct ClusterStatus {
     /// The answering node.
     pub node_id: u64,
+    /// The cluster; none: it is older than ids, or not known here yet.
+    pub cluster_id: Option<u128>,
     /// Who leads; nobody, once that node has not been heard of for long.
     pub leader: Option<u64>,
     /// The term.

@@ -31,10 +31,11 @@ use super::{
     hello::{self, Part},
     leadership,
     log::Log,
-    machine::{self, Machine},
+    machine::{self, Belonging, Machine},
     membership::{self, Changes},
     network::{Links, MESSAGE_BYTES_MAX, Network, WINDOW_BYTES},
     peers::{self, Peers, Shared},
+    roll_call,
     types::{Core, log_pos},
 };
 use crate::store::{self, Identity, StoreError, Wal};
@@ -152,6 +153,10 @@ async fn boot(
     };
     let blank = opened.loaded.is_blank();
     let wal = Arc::new(opened.wal);
+    let belonging = Belonging {
+        cluster_id: opened.cluster_id,
+        wal: Arc::clone(&wal),
+    };
     let log = Log::new(opened.loaded, Arc::clone(&wal))
         .map_err(|detail| StoreError::damaged(&opened.log_dir, detail))?;
     let ledger = Arc::new(RwLock::new(Ledger::new()));
@@ -165,6 +170,9 @@ async fn boot(
         core: OnceLock::new(),
         ledger: Arc::clone(&ledger),
         snapshots: Arc::clone(&snapshots),
+        wall_unix_us: config.wall_unix_us,
+        wall_clock: Mutex::default(),
+        removed: AtomicBool::new(false),
         fatal,
         moved,
     });
@@ -192,7 +200,7 @@ async fn boot(
             addresses: shared.addresses.clone(),
         },
         log,
-        Machine::new(ledger, snapshots),
+        Machine::new(ledger, snapshots, belonging),
     )
     .await
     .map_err(|error| StartError::Core(error.to_string()))?;
@@ -220,6 +228,12 @@ async fn boot(
         election_max: config.election_max,
     };
     tokio::spawn(membership::keep_records(changes.clone(), moves));
+    tokio::spawn(roll_call::keep(
+        core.clone(),
+        Arc::clone(&shared),
+        links,
+        config.wall_clock_tolerance,
+    ));
     tokio::spawn(announce(core.clone(), shared, links));
     tokio::spawn(recovered(core.clone()));
     tokio::spawn(compaction::bound(core.clone(), entries));

@@ -1,5 +1,6 @@
-//! The state machine: the ledger, which entry it has applied last, and its
-//! snapshots. Knows nothing of sockets; it reads no clock and draws no randomness.
+//! The state machine: the ledger, which entry it has applied last, its snapshots,
+//! and whose log it is. Knows nothing of sockets; it reads no clock and draws no
+//! randomness.
 
 use std::{
     io,
@@ -20,7 +21,7 @@ use super::{
     types::{LogId, Outcome, Snapshot, SnapshotMeta, StoredMembership, Types, log_pos},
     wire,
 };
-use crate::store::{SnapshotFile, SnapshotFolder, StoreError};
+use crate::store::{SnapshotFile, SnapshotFolder, StoreError, Wal};
 
 /// The state machine, driven by the core.
 pub(super) struct Machine {
@@ -28,28 +29,57 @@ pub(super) struct Machine {
     applied: Option<LogId>,
     membership: StoredMembership,
     snapshots: Arc<Mutex<SnapshotFolder>>,
+    belonging: Belonging,
+}
+
+/// Which cluster the data folder belongs to, kept beside the log: a folder that was
+/// mixed from two clusters must not be taken for either.
+pub(super) struct Belonging {
+    pub(super) cluster_id: Option<u128>,
+    pub(super) wal: Arc<Wal>,
+}
+
+impl Belonging {
+    /// Notes the id that the ledger has, which never changes.
+    fn confirm(&mut self, ledger: &Ledger) -> Result<(), io::Error> {
+        match (self.cluster_id, ledger.cluster_id()) {
+            (_, None) => Ok(()),
+            (None, Some(named)) => {
+                self.wal.name_cluster(named);
+                self.cluster_id = Some(named);
+                Ok(())
+            }
+            (Some(known), Some(named)) if known == named => Ok(()),
+            (Some(known), Some(named)) => Err(io::Error::other(format!(
+                "the data folder belongs to cluster {known:032x}, but its log is of cluster {named:032x}"
+            ))),
+        }
+    }
 }
 
 impl Machine {
     /// An empty one; the core fills it from the snapshot and the log.
-    pub(super) fn new(ledger: Arc<RwLock<Ledger>>, snapshots: Arc<Mutex<SnapshotFolder>>) -> Self {
+    pub(super) fn new(
+        ledger: Arc<RwLock<Ledger>>,
+        snapshots: Arc<Mutex<SnapshotFolder>>,
+        belonging: Belonging,
+    ) -> Self {
         Self {
             ledger,
             applied: None,
             membership: StoredMembership::default(),
             snapshots,
+            belonging,
         }
     }
 
     /// Applies one entry. A broken invariant is an error, which stops the replica:
     /// a panic would end the worker alone, and the core would wait for it for ever.
-    fn apply_entry(&self, index: u64, bytes: &[u8]) -> Result<Applied, io::Error> {
-        let entry = Entry::decode(bytes)
-            .map_err(|error| io::Error::other(format!("entry {index}: {error}")))?;
+    fn apply_entry(&mut self, index: u64, bytes: &[u8]) -> Result<Applied, io::Error> {
         let mut ledger = self.ledger.write();
-        catch_unwind(AssertUnwindSafe(|| ledger.apply(index, &entry))).map_err(|_| {
-            io::Error::other(format!("entry {index} broke an invariant of the ledger"))
-        })
+        let applied = apply(&mut ledger, index, bytes).map_err(io::Error::other)?;
+        self.belonging.confirm(&ledger)?;
+        Ok(applied)
     }
 
     fn meta(&self) -> SnapshotMeta {
@@ -115,6 +145,7 @@ impl RaftStateMachine<Types> for Machine {
             Ok(ledger)
         })
         .await?;
+        self.belonging.confirm(&ledger)?;
         // Durable and named by now: memory may follow.
         *self.ledger.write() = ledger;
         self.applied = meta.last_log_id;
@@ -131,6 +162,13 @@ impl RaftStateMachine<Types> for Machine {
             snapshot: file,
         }))
     }
+}
+
+/// Applies the bytes of one entry; after an error the ledger is not to be used.
+pub(super) fn apply(ledger: &mut Ledger, index: u64, bytes: &[u8]) -> Result<Applied, String> {
+    let entry = Entry::decode(bytes).map_err(|error| format!("entry {index}: {error}"))?;
+    catch_unwind(AssertUnwindSafe(|| ledger.apply(index, &entry)))
+        .map_err(|_| format!("entry {index} broke an invariant of the ledger"))
 }
 
 /// Writes a snapshot of the moment at which it was made, while entries go on
@@ -181,7 +219,7 @@ pub(super) fn describe(snapshot: &SnapshotFile) -> Result<SnapshotMeta, StoreErr
 }
 
 /// Reads a snapshot to its end: what it describes, and the ledger in it.
-fn load(snapshot: &SnapshotFile) -> Result<(SnapshotMeta, Ledger), StoreError> {
+pub(super) fn load(snapshot: &SnapshotFile) -> Result<(SnapshotMeta, Ledger), StoreError> {
     let (description, mut reader) = snapshot.read()?;
     let meta = wire::decode(&description)
         .map_err(|detail| StoreError::damaged(snapshot.path(), detail))?;

@@ -25,6 +25,7 @@ use super::{
 
 /// How long a new learner may take to catch up before the call gives up on it.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Entries that a voter-to-be, or a leader-to-be, may be behind.
 const LAG_MAX: u64 = 64;
 
@@ -41,6 +42,55 @@ pub(super) struct Changes {
 impl Changes {
     /// Adds a node: learner, caught up, voter.
     pub(super) async fn add(&self, node_id: u64, peer_addr: &str) -> Result<Member, ChangeError> {
+        let member = self.adopt(node_id, peer_addr).await?;
+        let voters = ChangeMembers::AddVoterIds(BTreeSet::from([node_id]));
+        self.core
+            .change_membership(voters, true)
+            .await
+            .map_err(refused)?;
+        Ok(member)
+    }
+
+    /// Puts a node in the place of another: learner, caught up, and then both change
+    /// places in one step, so that no majority of more voters is ever needed.
+    pub(super) async fn replace(
+        &self,
+        old_id: u64,
+        node_id: u64,
+        peer_addr: &str,
+    ) -> Result<Member, ChangeError> {
+        self.term()?;
+        if old_id == node_id {
+            return Err(ChangeError::NodeIdInUse(node_id));
+        }
+        let mut voters: BTreeSet<u64> = self.core.voter_ids().collect();
+        if self.member(old_id).is_none() {
+            // A call that is repeated because nobody knows what became of it.
+            let done = voters.contains(&node_id) && self.shared.known_disk(old_id).is_some();
+            return match self.member(node_id).filter(|_| done) {
+                Some(member) => Ok(member),
+                None => Err(ChangeError::NoSuchMember(old_id)),
+            };
+        }
+        let member = self.adopt(node_id, peer_addr).await?;
+        let was_voter = voters.remove(&old_id);
+        voters.insert(node_id);
+        self.keeps_quorum(old_id, &voters).await?;
+        self.core
+            .change_membership(ChangeMembers::ReplaceAllVoters(voters), false)
+            .await
+            .map_err(refused)?;
+        if !was_voter {
+            self.core
+                .change_membership(ChangeMembers::RemoveNodes(BTreeSet::from([old_id])), false)
+                .await
+                .map_err(refused)?;
+        }
+        Ok(member)
+    }
+
+    /// Makes a node a learner that has caught up.
+    async fn adopt(&self, node_id: u64, peer_addr: &str) -> Result<Member, ChangeError> {
         let term = self.term()?;
         let refuse = |reason: String| ChangeError::Unreachable {
             node_id,
@@ -88,11 +138,6 @@ impl Changes {
                 "node {node_id} is a learner now, but has not caught up within {seconds} s; repeat the call once it has"
             ))
         })??;
-        let voters = ChangeMembers::AddVoterIds(BTreeSet::from([node_id]));
-        self.core
-            .change_membership(voters, true)
-            .await
-            .map_err(refused)?;
         Ok(member)
     }
 
@@ -101,11 +146,12 @@ impl Changes {
         self.term()?;
         self.member(node_id)
             .ok_or(ChangeError::NoSuchMember(node_id))?;
-        let voters: BTreeSet<u64> = self.core.voter_ids().collect();
-        let change = if voters.contains(&node_id) {
-            if voters.len() == 1 {
+        let mut voters: BTreeSet<u64> = self.core.voter_ids().collect();
+        let change = if voters.remove(&node_id) {
+            if voters.is_empty() {
                 return Err(ChangeError::LastVoter(node_id));
             }
+            self.keeps_quorum(node_id, &voters).await?;
             ChangeMembers::RemoveVoters(BTreeSet::from([node_id]))
         } else {
             ChangeMembers::RemoveNodes(BTreeSet::from([node_id]))
@@ -115,6 +161,28 @@ impl Changes {
             .await
             .map_err(refused)?;
         Ok(())
+    }
+
+    /// A majority of the voters that would remain without a node answers. A leader
+    /// that has just won has not heard from everybody yet.
+    async fn keeps_quorum(&self, node_id: u64, voters: &BTreeSet<u64>) -> Result<(), ChangeError> {
+        let give_up = tokio::time::Instant::now() + self.election_max;
+        loop {
+            let me = self.shared.me.node_id;
+            let answers = |voter: &u64| *voter == me || self.heard_lately(*voter);
+            let answering: Vec<u64> = voters.iter().copied().filter(answers).collect();
+            if answering.len() > voters.len() / 2 {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() >= give_up {
+                return Err(ChangeError::QuorumAtRisk {
+                    node_id,
+                    voters: voters.iter().copied().collect(),
+                    answering,
+                });
+            }
+            tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+        }
     }
 
     /// Hands leadership over. A target that lags would leave the cluster without a

@@ -12,16 +12,19 @@ mod log;
 mod machine;
 mod membership;
 mod network;
+mod offline;
 mod peers;
 mod propose;
 mod replica;
+mod roll_call;
 mod types;
 mod wire;
 
 pub use api::{
     ChangeError, ClusterStatus, InitialMember, Leadership, Member, MemberStatus, ProposeError,
-    ReplicaConfig, Role, StartError,
+    ReplicaConfig, Role, StartError, WallClock,
 };
+pub use offline::{Remains, begin_from, read_stopped};
 pub use replica::Replica;
 
 #[cfg(test)]

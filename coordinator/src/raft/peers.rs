@@ -4,13 +4,17 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use futures::{Stream, StreamExt};
 use leasehold_ledger::Ledger;
 use leasehold_proto::v1::{
-    DigestReply, DigestRequest, HelloReply, HelloRequest, RaftMessage, peer_server::Peer as PeerRpc,
+    DigestReply, DigestRequest, HelloReply, HelloRequest, RaftMessage, RollCallReply,
+    RollCallRequest, peer_server::Peer as PeerRpc,
 };
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::{Mutex, RwLock};
@@ -20,7 +24,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     addresses::Addresses,
-    api::Member,
+    api::{Member, WallClock},
     types::{Core, Snapshot, SnapshotMeta, Vote},
     wire,
 };
@@ -40,6 +44,11 @@ pub(super) struct Shared {
     pub(super) core: OnceLock<Core>,
     pub(super) ledger: Arc<RwLock<Ledger>>,
     pub(super) snapshots: Arc<Mutex<SnapshotFolder>>,
+    pub(super) wall_unix_us: fn() -> u64,
+    /// What the last roll call found.
+    pub(super) wall_clock: Mutex<WallClock>,
+    /// Another member said that this node is none any more.
+    pub(super) removed: AtomicBool,
     /// Why the replica cannot go on.
     pub(super) fatal: watch::Sender<Option<String>>,
     /// Nodes that said hello from other addresses than the membership has.
@@ -50,6 +59,32 @@ impl Shared {
     /// Ends the replica; the first reason is kept.
     pub(super) fn fail(&self, reason: String) {
         fail(&self.fatal, reason);
+    }
+
+    /// Ends the replica because its cluster goes on without it.
+    pub(super) fn note_removal(&self) {
+        // Read once the reason is seen, which orders it.
+        self.removed.store(true, Ordering::Relaxed);
+        self.fail(format!(
+            "node {} was removed from its cluster and serves no more; its id is used up: to use this machine again, start \
+             it on an empty data folder under a new id and add it",
+            self.me.node_id
+        ));
+    }
+
+    /// The log index of the committed membership in which a node is none any more,
+    /// that was a member on this disk.
+    fn removed_at(&self, node_id: u64, disk_id: &[u8]) -> Option<u64> {
+        let was_member = self.ledger.read().node_disk(node_id)?;
+        let metrics = self.core.get()?.metrics();
+        let metrics = metrics.borrow_watched();
+        let membership = &metrics.membership_config;
+        let decided_at = membership.log_id().as_ref()?.index();
+        let committed = metrics.local_committed.as_ref()?.index();
+        (was_member.to_le_bytes() == disk_id
+            && membership.get_node(&node_id).is_none()
+            && decided_at <= committed)
+            .then_some(decided_at)
     }
 
     fn core(&self) -> Result<&Core, Status> {
@@ -296,6 +331,18 @@ impl PeerRpc for Peers {
             node_id: self.0.me.node_id,
             index: ledger.last_index(),
             digest: ledger.digest(),
+        }))
+    }
+
+    async fn roll_call(
+        &self,
+        request: Request<RollCallRequest>,
+    ) -> Result<Response<RollCallReply>, Status> {
+        let asked = request.into_inner();
+        Ok(Response::new(RollCallReply {
+            node_id: self.0.me.node_id,
+            wall_unix_us: (self.0.wall_unix_us)(),
+            removed_at: self.0.removed_at(asked.node_id, &asked.disk_id),
         }))
     }
 }

@@ -1,7 +1,11 @@
 //! One replica of the cluster, as the rest of the coordinator uses it. Knows
 //! nothing of sessions or budgets.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use leasehold_ledger::{Ledger, entry::Entry, outcome::Applied};
 use leasehold_proto::v1::DigestRequest;
@@ -15,7 +19,7 @@ use tokio::sync::watch;
 use super::{
     api::{
         ChangeError, ClusterStatus, Leadership, Member, MemberStatus, ProposeError, ReplicaConfig,
-        Role, StartError,
+        Role, StartError, WallClock,
     },
     boot::{self, Running},
     propose::propose,
@@ -122,6 +126,23 @@ impl Replica {
         self.0.fatal.clone()
     }
 
+    /// Ends the replica, because what runs on it cannot go on.
+    pub fn fail(&self, reason: String) {
+        self.0.changes.shared.fail(reason);
+    }
+
+    /// Whether it ended because its cluster goes on without it.
+    #[must_use]
+    pub fn was_removed(&self) -> bool {
+        self.0.changes.shared.removed.load(Ordering::Relaxed)
+    }
+
+    /// How this node's wall clock compares with the other members'.
+    #[must_use]
+    pub fn wall_clock(&self) -> WallClock {
+        *self.0.changes.shared.wall_clock.lock()
+    }
+
     /// Adds a running, empty node: as a learner first, as a voter once it has
     /// caught up.
     ///
@@ -129,6 +150,21 @@ impl Replica {
     /// See [`ChangeError`].
     pub async fn add_member(&self, node_id: u64, peer_addr: &str) -> Result<Member, ChangeError> {
         self.0.changes.add(node_id, peer_addr).await
+    }
+
+    /// Puts a running, empty node in the place of a member: it follows until it has
+    /// caught up, and then both change places at once. Repeat the call if its outcome
+    /// is unknown.
+    ///
+    /// # Errors
+    /// See [`ChangeError`].
+    pub async fn replace_member(
+        &self,
+        old_id: u64,
+        node_id: u64,
+        peer_addr: &str,
+    ) -> Result<Member, ChangeError> {
+        self.0.changes.replace(old_id, node_id, peer_addr).await
     }
 
     /// Removes a member, voter or learner. Its id is never used again.
@@ -165,6 +201,21 @@ impl Replica {
         }
         drop(ledger);
         status
+    }
+
+    /// Returns once everything up to an index is applied here; for ever, if it never is.
+    pub async fn applied(&self, index: Option<u64>) {
+        let mut metrics = self.0.changes.core.metrics();
+        loop {
+            let applied = metrics
+                .borrow_watched()
+                .last_applied
+                .as_ref()
+                .map(|at| at.index());
+            if applied >= index || metrics.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Stops the replica and closes its store. Does not hand leadership over.
@@ -214,6 +265,7 @@ impl Replica {
         members.sort_by_key(|member| member.member.node_id);
         ClusterStatus {
             node_id: metrics.id,
+            cluster_id: self.0.changes.shared.ledger.read().cluster_id(),
             leader,
             term: metrics.current_term,
             last_log: last,

@@ -296,21 +296,30 @@ impl<L: Log> Sequencer<L> {
     }
 
     /// Cluster time moves with this task's first entry ever: before that, the
-    /// cluster is new, and that entry gives it its settings.
+    /// cluster is new, and that entry gives it its id and its settings.
     fn found(&mut self, reign: &Reign) {
-        if reign.anchor_us == 0
-            && self
-                .log
-                .with_ledger(|ledger| *ledger.settings() != self.initial_settings)
-        {
-            // Nobody waits for the outcome: if there is none, the next leader finds
-            // the cluster new or finds it done.
-            let (reply, _) = oneshot::channel();
-            self.commands.push_front(CommandItem {
-                command: Command::PutSettings(self.initial_settings.clone()),
-                reply,
-            });
+        if reign.anchor_us != 0 {
+            return;
         }
+        let (settled, named) = self.log.with_ledger(|ledger| {
+            (
+                *ledger.settings() == self.initial_settings,
+                ledger.cluster_id().is_some(),
+            )
+        });
+        if !settled {
+            self.do_first(Command::PutSettings(self.initial_settings.clone()));
+        }
+        if !named && let Some(cluster_id) = draw_id() {
+            self.do_first(Command::NameCluster { cluster_id });
+        }
+    }
+
+    /// Nobody waits for the outcome: if there is none, the next leader finds the
+    /// cluster new or finds it done.
+    fn do_first(&mut self, command: Command) {
+        let (reply, _) = oneshot::channel();
+        self.commands.push_front(CommandItem { command, reply });
     }
 
     /// An entry failed: waits until the replica says who leads now, so that
@@ -397,6 +406,14 @@ impl<L: Log> Sequencer<L> {
         }
         metrics::gauge!("leasehold_streams").set(0.0);
     }
+}
+
+/// An id that nobody can guess and nobody draws again; none: the operating system
+/// has no randomness now.
+pub(crate) fn draw_id() -> Option<u128> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).ok()?;
+    Some(u128::from_be_bytes(bytes))
 }
 
 fn client_url(member: &Member) -> String {

@@ -290,9 +290,7 @@ fn plan_open(
 }
 
 fn draw_session() -> Option<SessionId> {
-    let mut bytes = [0_u8; 16];
-    getrandom::fill(&mut bytes).ok()?;
-    Some(SessionId(u128::from_be_bytes(bytes)))
+    super::draw_id().map(SessionId)
 }
 
 const fn changes_rules(command: &Command) -> bool {

@@ -333,7 +333,7 @@ async fn time_moves_while_anything_depends_on_it_though_nobody_says_anything() {
 }
 
 #[tokio::test]
-async fn the_first_entry_of_a_new_cluster_gives_it_its_settings_and_no_later_one_does() {
+async fn the_first_entry_of_a_new_cluster_gives_it_its_name_and_settings_and_no_later_one_does() {
     let brisk = Settings {
         session_ttl_us: 5_000_000,
         ..Settings::default()
@@ -341,10 +341,12 @@ async fn the_first_entry_of_a_new_cluster_gives_it_its_settings_and_no_later_one
     let mut bench = Bench::start_with(leading(1, 0), brisk.clone());
     let (_holder, opened) = bench.open().await;
     assert_eq!(opened.ttl_us, 5_000_000);
-    assert_eq!(
-        bench.log.books.lock().entries[0].commands.first(),
-        Some(&Command::PutSettings(brisk))
+    let first = bench.log.books.lock().entries[0].commands.clone();
+    assert!(
+        matches!(first.first(), Some(Command::NameCluster { cluster_id }) if *cluster_id > 0),
+        "{first:?}"
     );
+    assert_eq!(first.get(1), Some(&Command::PutSettings(brisk)));
 
     let mut bench = Bench::start_with(
         leading(2, 1),
@@ -355,4 +357,7 @@ async fn the_first_entry_of_a_new_cluster_gives_it_its_settings_and_no_later_one
     );
     let (_holder, opened) = bench.open().await;
     assert_eq!(opened.ttl_us, 10_000_000);
+    let entries = bench.log.books.lock().entries.clone();
+    let named = |command: &Command| matches!(command, Command::NameCluster { .. });
+    assert!(!entries.iter().flat_map(|entry| &entry.commands).any(named));
 }

@@ -30,6 +30,23 @@ pub enum StoreError {
         /// Who was to start.
         node_id: u64,
     },
+    /// A folder that is to begin anew has something in it.
+    #[error(
+        "{}: a new cluster begins in an empty folder, but {found} is there: choose another folder, or move that away",
+        path.display()
+    )]
+    NotEmpty {
+        /// The folder.
+        path: PathBuf,
+        /// Something in it.
+        found: String,
+    },
+    /// A folder that is to be read has nothing in it.
+    #[error("{}: there is no node's data in this folder; is it the data_dir of a node that took part in a cluster?", path.display())]
+    NoData {
+        /// The folder.
+        path: PathBuf,
+    },
     /// Written by a version that this one does not know.
     #[error("{}: format version {found} is unknown to this version, which reads {known}; start the version that wrote it", path.display())]
     UnknownFormat {
@@ -72,6 +89,8 @@ impl StoreError {
         match self {
             Self::Damaged { .. } => "damaged_store",
             Self::OtherNode { .. } => "invalid_config",
+            Self::NotEmpty { .. } => "folder_not_empty",
+            Self::NoData { .. } => "no_data",
             Self::UnknownFormat { .. } => "unknown_format",
             Self::Locked { .. } => "store_locked",
             Self::Io { .. } => "store_io",

@@ -29,41 +29,57 @@ impl Identity {
     /// missing beside other files; [`StoreError::OtherNode`] when it is whole, but
     /// another node's.
     pub fn load_or_create(dir: &Path, node_id: u64) -> Result<Self, StoreError> {
+        if let Some(identity) = Self::read(dir)? {
+            return if identity.node_id == node_id {
+                Ok(identity)
+            } else {
+                Err(StoreError::OtherNode {
+                    path: dir.join(NAME),
+                    found: identity.node_id,
+                    node_id,
+                })
+            };
+        }
+        durable::create_dir(dir)?;
+        let identity = Self::draw(node_id)?;
+        identity.save(dir)?;
+        Ok(identity)
+    }
+
+    /// Reads the identity of a data folder; none: the folder is new.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when the file isn't what was written, or when it is
+    /// missing beside other files.
+    pub fn read(dir: &Path) -> Result<Option<Self>, StoreError> {
         let path = dir.join(NAME);
         match fs::read_to_string(&path) {
-            Ok(text) => {
-                let identity = parse(&text, &path)?;
-                if identity.node_id == node_id {
-                    Ok(identity)
-                } else {
-                    Err(StoreError::OtherNode {
-                        path,
-                        found: identity.node_id,
-                        node_id,
-                    })
-                }
-            }
+            Ok(text) => parse(&text, &path).map(Some),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                durable::create_dir(dir)?;
                 if dir.join(super::LOG).exists() || dir.join(super::watermark::NAME).exists() {
                     return Err(StoreError::damaged(path, "the file is missing"));
                 }
-                let mut random = [0; 16];
-                getrandom::fill(&mut random)
-                    .map_err(|error| StoreError::io(&path, &error.into()))?;
-                let identity = Self {
-                    node_id,
-                    disk_id: u128::from_le_bytes(random),
-                    took_part: false,
-                };
-                identity.save(dir)?;
-                Ok(identity)
+                Ok(None)
             }
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 Err(StoreError::damaged(path, "it is not text"))
             }
             Err(error) => Err(StoreError::io(path, &error)),
         }
+    }
+
+    /// An identity on a new disk.
+    ///
+    /// # Errors
+    /// When the operating system has no randomness.
+    pub(super) fn draw(node_id: u64) -> Result<Self, StoreError> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(|error| StoreError::io(NAME, &error.into()))?;
+        Ok(Self {
+            node_id,
+            disk_id: u128::from_le_bytes(random),
+            took_part: false,
+        })
     }
 
     /// Records that from now on this node may vote and accept entries.
@@ -83,7 +99,7 @@ impl Identity {
         Ok(())
     }
 
-    fn save(&self, dir: &Path) -> Result<(), StoreError> {
+    pub(super) fn save(&self, dir: &Path) -> Result<(), StoreError> {
         durable::replace(dir, NAME, self.text().as_bytes())
     }
 

@@ -15,6 +15,7 @@
 //! watermark is what notices: a log behind it is damaged, and a damaged store is
 //! an error, never an empty or a shorter log.
 
+mod beginning;
 mod durable;
 mod engine;
 mod error;
@@ -27,6 +28,7 @@ mod watermark;
 
 use std::path::{Path, PathBuf};
 
+pub use beginning::Beginning;
 pub use engine::{Engine, Loaded, LogPos, StoredVote, Write};
 pub use error::StoreError;
 pub use identity::Identity;
@@ -46,6 +48,8 @@ pub struct Opened {
     pub wal: Wal,
     /// What was found.
     pub loaded: Loaded,
+    /// The cluster whose log it is, if known.
+    pub cluster_id: Option<u128>,
     /// The snapshots.
     pub snapshots: SnapshotFolder,
     /// The engine's folder, for error messages.
@@ -97,6 +101,7 @@ pub fn open(
     Ok(Opened {
         wal,
         loaded,
+        cluster_id: mark.cluster_id,
         snapshots,
         log_dir,
     })

@@ -27,6 +27,8 @@ const GROUP_MAX: usize = 1024;
 
 struct Request {
     writes: Vec<Write>,
+    /// For the watermark: whose log it is.
+    cluster_id: Option<u128>,
     done: Done,
 }
 
@@ -69,9 +71,25 @@ impl Wal {
 
     /// Queues writes; `done` is called from the thread, in the order of requests.
     pub fn submit(&self, writes: Vec<Write>, done: Done) {
-        if let Err(mpsc::SendError(Some(request))) =
-            self.requests.send(Some(Request { writes, done }))
-        {
+        self.send(Request {
+            writes,
+            cluster_id: None,
+            done,
+        });
+    }
+
+    /// Notes whose log it is, beside what is durable of it. It rides on the next
+    /// watermark: a folder that lost it learns it again from the log.
+    pub fn name_cluster(&self, cluster_id: u128) {
+        self.send(Request {
+            writes: Vec::new(),
+            cluster_id: Some(cluster_id),
+            done: Box::new(drop),
+        });
+    }
+
+    fn send(&self, request: Request) {
+        if let Err(mpsc::SendError(Some(request))) = self.requests.send(Some(request)) {
             (request.done)(Err(StoreError::Closed));
         }
     }
@@ -187,6 +205,7 @@ impl Writer {
 
     fn write_group(&mut self, group: &[Request], has_vote: bool) -> Result<(), StoreError> {
         for request in group {
+            self.pending.cluster_id = request.cluster_id.or(self.pending.cluster_id);
             for write in &request.writes {
                 self.note(write)?;
             }

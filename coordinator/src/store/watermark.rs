@@ -18,7 +18,10 @@ use super::{Identity, Loaded, LogPos, StoreError, StoredVote, durable};
 /// The file's name.
 pub(super) const NAME: &str = "watermark";
 const MAGIC: [u8; 4] = *b"LHWM";
-const VERSION: u32 = 1;
+/// What names no cluster is written as version 1, so that nodes which know nothing
+/// newer go on reading it.
+const VERSION: u32 = 2;
+const VERSION_WITHOUT_CLUSTER: u32 = 1;
 /// Slots are this far apart: no sector holds both.
 const STRIDE: u64 = 4096;
 const SLOT_BYTES: usize = 104;
@@ -30,6 +33,8 @@ pub struct Mark {
     pub node_id: u64,
     /// The disk.
     pub disk_id: u128,
+    /// The cluster whose log it is; none: not known yet, or it has no id.
+    pub cluster_id: Option<u128>,
     /// The last position known to be durable.
     pub last: Option<LogPos>,
     /// The last vote known to be durable.
@@ -43,6 +48,7 @@ impl Mark {
         Self {
             node_id: identity.node_id,
             disk_id: identity.disk_id,
+            cluster_id: None,
             last: None,
             vote: None,
         }
@@ -123,7 +129,7 @@ impl Watermark {
             let Some((version, sequence, mark)) = decode(&bytes) else {
                 continue;
             };
-            if version != VERSION {
+            if version > VERSION {
                 return Err(StoreError::UnknownFormat {
                     path,
                     found: version,
@@ -215,10 +221,15 @@ fn encode(sequence: u64, mark: &Mark) -> [u8; SLOT_BYTES] {
     });
     let flags = u64::from(mark.last.is_some())
         | u64::from(mark.vote.is_some()) << 1
-        | u64::from(vote.committed) << 2;
+        | u64::from(vote.committed) << 2
+        | u64::from(mark.cluster_id.is_some()) << 3;
+    let version = match mark.cluster_id {
+        Some(_) => VERSION,
+        None => VERSION_WITHOUT_CLUSTER,
+    };
     let mut bytes = [0; SLOT_BYTES];
     bytes[..4].copy_from_slice(&MAGIC);
-    bytes[4..8].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[4..8].copy_from_slice(&version.to_le_bytes());
     let numbers = [
         sequence,
         flags,
@@ -232,6 +243,7 @@ fn encode(sequence: u64, mark: &Mark) -> [u8; SLOT_BYTES] {
         place.copy_from_slice(&number.to_le_bytes());
     }
     bytes[64..80].copy_from_slice(&mark.disk_id.to_le_bytes());
+    bytes[80..96].copy_from_slice(&mark.cluster_id.unwrap_or(0).to_le_bytes());
     let sum = crc32fast::hash(&bytes[..SLOT_BYTES - 4]);
     bytes[SLOT_BYTES - 4..].copy_from_slice(&sum.to_le_bytes());
     bytes
@@ -257,6 +269,7 @@ fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<(u32, u64, Mark)> {
         node_id,
     ] = numbers;
     let disk_id = u128::from_le_bytes(body[64..80].try_into().ok()?);
+    let cluster_id = u128::from_le_bytes(body[80..96].try_into().ok()?);
     let last = (flags & 1 != 0).then_some(LogPos {
         term: last_term,
         index: last_index,
@@ -272,6 +285,7 @@ fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<(u32, u64, Mark)> {
         Mark {
             node_id,
             disk_id,
+            cluster_id: (flags & 8 != 0).then_some(cluster_id),
             last,
             vote,
         },

@@ -6,6 +6,8 @@
     reason = "tests"
 )]
 
+mod administration;
+mod offline;
 mod one_node;
 mod suite;
 mod three_nodes;

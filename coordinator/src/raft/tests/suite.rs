@@ -10,7 +10,11 @@ use parking_lot::{Mutex, RwLock};
 use tempfile::TempDir;
 
 use crate::{
-    raft::{log::Log, machine::Machine, types::Types},
+    raft::{
+        log::Log,
+        machine::{Belonging, Machine},
+        types::Types,
+    },
     store::{self, Identity},
 };
 
@@ -21,10 +25,15 @@ impl StoreBuilder<Types, Log, Machine, TempDir> for Builder {
         let dir = tempfile::tempdir().unwrap();
         let identity = Identity::load_or_create(dir.path(), 1).unwrap();
         let opened = store::open(dir.path(), &identity, |reason| panic!("{reason}")).unwrap();
-        let log = Log::new(opened.loaded, Arc::new(opened.wal)).unwrap();
+        let wal = Arc::new(opened.wal);
+        let log = Log::new(opened.loaded, Arc::clone(&wal)).unwrap();
         let machine = Machine::new(
             Arc::new(RwLock::new(Ledger::new())),
             Arc::new(Mutex::new(opened.snapshots)),
+            Belonging {
+                cluster_id: opened.cluster_id,
+                wal,
+            },
         );
         Ok((dir, log, machine))
     }

@@ -13,16 +13,16 @@ use crate::raft::{
 };
 
 /// Nodes with data folders and addresses that outlive their replicas.
-struct Cluster {
-    dirs: BTreeMap<u64, TempDir>,
-    addrs: BTreeMap<u64, SocketAddr>,
+pub(super) struct Cluster {
+    pub(super) dirs: BTreeMap<u64, TempDir>,
+    pub(super) addrs: BTreeMap<u64, SocketAddr>,
     initial: Vec<InitialMember>,
-    running: BTreeMap<u64, Replica>,
+    pub(super) running: BTreeMap<u64, Replica>,
     snapshot_every: u64,
 }
 
 impl Cluster {
-    fn new(nodes: u64) -> Self {
+    pub(super) fn new(nodes: u64) -> Self {
         let mut cluster = Self {
             dirs: BTreeMap::new(),
             addrs: BTreeMap::new(),
@@ -39,14 +39,14 @@ impl Cluster {
 
     /// A folder and an address for a node. Replicas come back under the same
     /// address, so it cannot be port 0; a free one is asked for and given back.
-    fn furnish(&mut self, node_id: u64) -> SocketAddr {
+    pub(super) fn furnish(&mut self, node_id: u64) -> SocketAddr {
         let addr = free_addr();
         self.dirs.insert(node_id, tempfile::tempdir().unwrap());
         self.addrs.insert(node_id, addr);
         addr
     }
 
-    fn config(&self, node_id: u64) -> ReplicaConfig {
+    pub(super) fn config(&self, node_id: u64) -> ReplicaConfig {
         ReplicaConfig {
             peer_listen: self.addrs[&node_id],
             initial_members: self.initial.clone(),
@@ -61,7 +61,7 @@ impl Cluster {
         }
     }
 
-    async fn start_all(&mut self) {
+    pub(super) async fn start_all(&mut self) {
         let ids: Vec<u64> = self.dirs.keys().copied().collect();
         let started = join_all(
             ids.iter()
@@ -73,22 +73,22 @@ impl Cluster {
         }
     }
 
-    async fn start(&mut self, node_id: u64) {
+    pub(super) async fn start(&mut self, node_id: u64) {
         let replica = Replica::start(self.config(node_id)).await.unwrap();
         self.running.insert(node_id, replica);
     }
 
-    async fn stop(&mut self, node_id: u64) {
+    pub(super) async fn stop(&mut self, node_id: u64) {
         self.running.remove(&node_id).unwrap().shutdown().await;
     }
 
-    async fn stop_all(&mut self) {
+    pub(super) async fn stop_all(&mut self) {
         join_all(self.running.values().map(Replica::shutdown)).await;
         self.running.clear();
     }
 
     /// Waits for a leader; its id and term.
-    async fn leader(&self) -> (u64, u64) {
+    pub(super) async fn leader(&self) -> (u64, u64) {
         let waiting = self
             .running
             .iter()
@@ -97,7 +97,7 @@ impl Cluster {
     }
 
     /// Proposes on whoever leads until it is applied.
-    async fn write(&self, now_us: u64) {
+    pub(super) async fn write(&self, now_us: u64) {
         loop {
             let (leader, term) = self.leader().await;
             match self.running[&leader].propose(term, at(now_us)).await {
@@ -111,7 +111,7 @@ impl Cluster {
     }
 
     /// Changes the cluster on whoever leads, until there is an answer.
-    async fn change<T>(
+    pub(super) async fn change<T>(
         &self,
         change: impl AsyncFn(&Replica) -> Result<T, ChangeError>,
     ) -> Result<T, ChangeError> {
@@ -127,7 +127,7 @@ impl Cluster {
     }
 
     /// Waits until a node has applied everything up to a time.
-    async fn reaches(&self, node_id: u64, now_us: u64) {
+    pub(super) async fn reaches(&self, node_id: u64, now_us: u64) {
         let replica = &self.running[&node_id];
         let core = replica.core();
         let wait = core.wait(Some(Duration::from_secs(20)));

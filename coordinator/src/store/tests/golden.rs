@@ -60,6 +60,25 @@ fn a_watermark_of_version_1() {
 }
 
 #[test]
+fn a_watermark_of_version_2_names_the_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    let identity = Identity {
+        node_id: 7,
+        disk_id: 0xabcd,
+        took_part: true,
+    };
+    let mark = Mark {
+        cluster_id: Some(0xfeed),
+        last: Some(LogPos { term: 3, index: 9 }),
+        ..Mark::new(&identity)
+    };
+    Watermark::create(dir.path(), mark).unwrap();
+    let bytes = std::fs::read(dir.path().join("watermark")).unwrap();
+    insta::assert_snapshot!("watermark_v2", hex(&bytes[..104]));
+    assert_eq!(*Watermark::open(dir.path()).unwrap().unwrap().mark(), mark);
+}
+
+#[test]
 fn a_snapshot_file_of_version_1() {
     let dir = tempfile::tempdir().unwrap();
     let mut folder = SnapshotFolder::open(dir.path()).unwrap();

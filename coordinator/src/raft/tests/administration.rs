@@ -1,0 +1,161 @@
+//! Changes by operators, and what nodes say by themselves.
+
+use std::time::Duration;
+
+use super::three_nodes::Cluster;
+use crate::{
+    clock,
+    raft::{ChangeError, Replica, Role},
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let looked = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(
+        tokio::time::timeout(PATIENCE, looked).await.is_ok(),
+        "never: {what}"
+    );
+}
+
+/// The members' ids and roles, as whoever leads knows them.
+async fn members(cluster: &Cluster) -> Vec<(u64, Role)> {
+    let (leader, _) = cluster.leader().await;
+    let status = cluster.running[&leader].local_status();
+    let members = status.members.iter();
+    members
+        .map(|status| (status.member.node_id, status.role))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_dead_member_is_replaced_in_one_step_and_a_repeated_call_changes_nothing() {
+    let mut cluster = Cluster::new(3);
+    cluster.start_all().await;
+    cluster.write(1).await;
+    let (leader, _) = cluster.leader().await;
+    let dead = leader % 3 + 1;
+    cluster.stop(dead).await;
+    let addr = cluster.furnish(4).to_string();
+    cluster.start(4).await;
+    let replace = async |cluster: &Cluster, old: u64| {
+        cluster
+            .change(async |replica| replica.replace_member(old, 4, &addr).await)
+            .await
+    };
+    assert_eq!(
+        replace(&cluster, 9).await,
+        Err(ChangeError::NoSuchMember(9))
+    );
+    assert_eq!(replace(&cluster, 4).await, Err(ChangeError::NodeIdInUse(4)));
+    assert_eq!(replace(&cluster, dead).await.unwrap().node_id, 4);
+    let expected: Vec<(u64, Role)> = (1..=4)
+        .filter(|node_id| *node_id != dead)
+        .map(|node_id| (node_id, Role::Voter))
+        .collect();
+    assert_eq!(members(&cluster).await, expected);
+    assert_eq!(replace(&cluster, dead).await.unwrap().node_id, 4);
+    assert_eq!(members(&cluster).await, expected);
+    cluster.write(2).await;
+    cluster.reaches(4, 2).await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_removal_that_would_lose_the_majority_is_refused() {
+    let mut cluster = Cluster::new(3);
+    cluster.start_all().await;
+    cluster.write(1).await;
+    let (leader, _) = cluster.leader().await;
+    let (dead, alive) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    cluster.stop(dead).await;
+    // Heard of a moment ago, it still counts.
+    let silent = cluster.config(dead).election_max;
+    tokio::time::sleep(silent).await;
+    let remove = async |cluster: &Cluster, node_id: u64| {
+        cluster
+            .change(async |replica| replica.remove_member(node_id).await)
+            .await
+    };
+    let refused = remove(&cluster, alive).await;
+    let Err(ChangeError::QuorumAtRisk {
+        node_id,
+        answering,
+        voters,
+    }) = refused
+    else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((node_id, answering.len(), voters.len()), (alive, 1, 2));
+    assert_eq!(members(&cluster).await.len(), 3, "nothing was changed");
+    // The dead one first; then the other may go as well.
+    remove(&cluster, dead).await.unwrap();
+    remove(&cluster, alive).await.unwrap();
+    cluster.write(2).await;
+    let last = members(&cluster).await[0].0;
+    assert_eq!(
+        remove(&cluster, last).await,
+        Err(ChangeError::LastVoter(last))
+    );
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_removed_node_says_so_and_stops() {
+    let mut cluster = Cluster::new(3);
+    cluster.start_all().await;
+    cluster.write(1).await;
+    let (leader, _) = cluster.leader().await;
+    let gone = leader % 3 + 1;
+    let removed = async |replica: &Replica| replica.remove_member(gone).await;
+    cluster.change(removed).await.unwrap();
+    let replica = cluster.running[&gone].clone();
+    let mut fatal = replica.fatal();
+    let said = tokio::time::timeout(PATIENCE, fatal.wait_for(Option::is_some)).await;
+    let said = said.expect("it says so in time").unwrap().clone().unwrap();
+    assert!(
+        said.starts_with(&format!("node {gone} was removed from its cluster")),
+        "{said}"
+    );
+    assert!(replica.was_removed());
+    let others = cluster.running.iter().filter(|(id, _)| **id != gone);
+    for (_, other) in others {
+        assert!(other.fatal().borrow().is_none());
+    }
+    drop(replica);
+    cluster.write(2).await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn the_node_whose_wall_clock_is_wrong_says_so_and_no_other() {
+    let mut cluster = Cluster::new(3);
+    let mut configs: Vec<_> = (1..=3).map(|node_id| cluster.config(node_id)).collect();
+    configs[1].wall_unix_us = || clock::wall_unix_us() + 3_600_000_000;
+    let started = futures::future::join_all(configs.into_iter().map(Replica::start)).await;
+    for (node_id, replica) in (1..).zip(started) {
+        cluster.running.insert(node_id, replica.unwrap());
+    }
+    cluster.write(1).await;
+    let wrong = cluster.running[&2].clone();
+    eventually("node 2 knows that its clock is far", || {
+        wrong.wall_clock().is_far
+    })
+    .await;
+    let behind_us = -wrong.wall_clock().others_ahead_us;
+    assert!(
+        (3_590_000_000..3_610_000_000).contains(&behind_us),
+        "{behind_us}"
+    );
+    for node_id in [1, 3] {
+        assert!(!cluster.running[&node_id].wall_clock().is_far);
+    }
+    // It may lead all the same: no decision depends on wall clocks.
+    drop(wrong);
+    cluster.write(2).await;
+    cluster.stop_all().await;
+}
