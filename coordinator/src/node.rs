@@ -290,16 +290,21 @@ impl Node {
     /// Returns once another node leads, or when none can.
     async fn hand_over(&self) {
         let status = self.replica.status().await;
-        let mut heirs: Vec<(u64, u64)> = status
+        let preferred = self.local(|ledger| ledger.settings().preferred_leader_region.clone());
+        // The preferred region's first, then who lags least.
+        let mut heirs: Vec<(bool, u64, u64)> = status
             .members
             .iter()
             .filter(|other| other.role == Role::Voter && other.member.node_id != status.node_id)
-            .filter_map(|other| Some((other.lag?, other.member.node_id)))
-            .filter(|(lag, _)| *lag <= HAND_OVER_LAG_MAX)
+            .filter_map(|other| {
+                let elsewhere = Some(&other.member.region) != preferred.as_ref();
+                Some((elsewhere, other.lag?, other.member.node_id))
+            })
+            .filter(|(_, lag, _)| *lag <= HAND_OVER_LAG_MAX)
             .collect();
         heirs.sort_unstable();
         let mut leadership = self.leadership.clone();
-        for (_, heir) in heirs {
+        for (_, _, heir) in heirs {
             match self.replica.transfer_leader(heir).await {
                 Ok(()) => {
                     // Returns when this node follows somebody it knows, so that its

@@ -259,6 +259,7 @@ fn node_config(config: &Config, client_url: String, admin_url: String) -> NodeCo
             peer_advertise: config.peer_advertise.clone(),
             client_url,
             admin_url,
+            region: config.region.clone().unwrap_or_default(),
             initial_members: members
                 .map(|member| InitialMember {
                     node_id: member.node_id,

@@ -23,6 +23,8 @@ pub struct Settings {
     pub accounts_per_pattern_max: u64,
     /// How long an expired session can still be settled.
     pub tombstone_ttl_us: u64,
+    /// Where the leader should be, for who leads to look at; none: anywhere.
+    pub preferred_leader_region: Option<String>,
 }
 
 impl Default for Settings {
@@ -36,6 +38,7 @@ impl Default for Settings {
             keys_per_session_max: 100_000,
             accounts_per_pattern_max: 1_000_000,
             tombstone_ttl_us: 3_600_000_000,
+            preferred_leader_region: None,
         }
     }
 }
@@ -83,8 +86,26 @@ impl Settings {
             1,
             10_000_000,
         )?;
-        check_time("tombstone_ttl_ms", self.tombstone_ttl_us, 0, 86_400_000_000)
+        check_time("tombstone_ttl_ms", self.tombstone_ttl_us, 0, 86_400_000_000)?;
+        match &self.preferred_leader_region {
+            Some(region) => check_region("preferred_leader_region", region),
+            None => Ok(()),
+        }
     }
+}
+
+/// Judges the name of a region.
+///
+/// # Errors
+/// A text that names the field, its value and what is allowed.
+pub fn check_region(field: &str, region: &str) -> Result<(), String> {
+    let visible = region.bytes().all(|byte| byte.is_ascii_graphic());
+    if visible && (1..=64).contains(&region.len()) {
+        return Ok(());
+    }
+    Err(format!(
+        "{field} ({region}) must be 1 to 64 visible ASCII characters, as in eu-west"
+    ))
 }
 
 fn check_time(field: &str, us: u64, min_us: u64, max_us: u64) -> Result<(), String> {

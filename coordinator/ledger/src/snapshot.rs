@@ -222,13 +222,14 @@ impl FrozenLedger {
     /// The lowest version that says all of it.
     fn version(&self) -> u32 {
         // A restored ledger has an id.
-        if self.header.cluster_id.is_some() {
-            return wire::VERSION_OF_IDS;
-        }
-        self.stored_policies()
-            .map(wire::version_of)
-            .max()
-            .unwrap_or(1)
+        let named = match self.header.cluster_id {
+            Some(_) => wire::VERSION_OF_IDS,
+            None => 1,
+        };
+        self.stored_policies().map(wire::version_of).fold(
+            named.max(wire::settings_version(&self.header.settings)),
+            u32::max,
+        )
     }
 
     /// Every policy that some record holds.

@@ -59,6 +59,9 @@ struct ClusterMember {
     /// Where operators reach it, if elsewhere.
     #[serde(skip_serializing_if = "String::is_empty")]
     admin_url: String,
+    /// Where its machine stands, if its configuration says so.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    region: String,
     disk_id: String,
     /// The last log index known to be on it; only a leader knows.
     matched: Option<u64>,
@@ -122,6 +125,7 @@ impl ClusterMember {
             peer: member.peer_addr,
             client_url: member.client_url,
             admin_url: member.admin_url,
+            region: member.region,
             disk_id: format!("{:032x}", member.disk_id),
             matched,
             lag,

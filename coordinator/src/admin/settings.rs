@@ -31,6 +31,8 @@ pub(super) struct SettingsBody {
     accounts_per_pattern_max: u64,
     /// How long an expired session can still be settled.
     tombstone_ttl_ms: u64,
+    /// The region that the leader should be in; null: any.
+    preferred_leader_region: Option<String>,
 }
 
 impl From<&Settings> for SettingsBody {
@@ -44,6 +46,7 @@ impl From<&Settings> for SettingsBody {
             keys_per_session_max: settings.keys_per_session_max,
             accounts_per_pattern_max: settings.accounts_per_pattern_max,
             tombstone_ttl_ms: settings.tombstone_ttl_us / 1_000,
+            preferred_leader_region: settings.preferred_leader_region.clone(),
         }
     }
 }
@@ -71,6 +74,10 @@ pub(super) struct SettingsEdit {
     accounts_per_pattern_max: Option<Whole>,
     #[serde(default)]
     tombstone_ttl_ms: Option<Whole>,
+    /// null: the leader may be anywhere.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    preferred_leader_region: Option<Option<String>>,
 }
 
 /// Tells `null` from absent.
@@ -108,6 +115,9 @@ impl SettingsEdit {
         }
         if let Some(ms) = self.tombstone_ttl_ms {
             settings.tombstone_ttl_us = micros("tombstone_ttl_ms", ms)?;
+        }
+        if let Some(region) = self.preferred_leader_region {
+            settings.preferred_leader_region = region;
         }
         settings.validate().map_err(Problem::from_validation)?;
         Ok(settings)

@@ -121,6 +121,7 @@ fn status(cluster: &Value) -> String {
                 } else {
                     field(member, "role")
                 },
+                field(member, "region"),
                 field(member, "client_url"),
                 field(member, "peer"),
                 field(member, "matched"),
@@ -140,7 +141,7 @@ fn status(cluster: &Value) -> String {
         })
         .collect();
     let columns = [
-        "NODE", "ROLE", "CLIENTS", "PEERS", "MATCHED", "LAG", "DIGEST", "AGREES",
+        "NODE", "ROLE", "REGION", "CLIENTS", "PEERS", "MATCHED", "LAG", "DIGEST", "AGREES",
     ];
     format!("{head}\n\n{}", table(&columns, &rows))
 }

@@ -52,8 +52,8 @@ fn edit(changes: &[String]) -> Result<Value, CliError> {
         };
         // The coordinator judges names and ranges; here only the JSON type is chosen.
         let value = match (name, text) {
-            ("default_policy", "none" | "") => Value::Null,
-            ("default_policy", policy) => policy.into(),
+            ("default_policy" | "preferred_leader_region", "none" | "") => Value::Null,
+            ("default_policy" | "preferred_leader_region", name) => name.into(),
             (_, number) => number
                 .parse::<u64>()
                 .map_or_else(|_| number.into(), Value::from),

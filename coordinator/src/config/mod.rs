@@ -10,7 +10,7 @@ mod raw;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use leasehold_ledger::settings::Settings;
+use leasehold_ledger::settings::{Settings, check_region};
 use thiserror::Error;
 
 pub use raw::ServeFlags;
@@ -37,6 +37,8 @@ pub struct Config {
     /// `host:port` under which other coordinators reach this node; none: its
     /// bound address.
     pub peer_advertise: Option<String>,
+    /// Where this machine stands, if said.
+    pub region: Option<String>,
     /// The members of a new cluster; empty: this node alone.
     pub initial_members: Vec<InitialMember>,
     /// How to log.
@@ -200,6 +202,9 @@ impl Config {
         if let Some(addr) = &raw.peer_advertise {
             check_host_port("peer_advertise", addr)?;
         }
+        if let Some(region) = &raw.region {
+            check_region("region", region).or_else(invalid)?;
+        }
         let mut warnings: Vec<String> = unknown_variables
             .iter()
             .map(|name| {
@@ -236,6 +241,7 @@ impl Config {
             advertise: raw.advertise,
             admin_advertise: raw.admin_advertise,
             peer_advertise: raw.peer_advertise,
+            region: raw.region,
             log_format: raw.log_format,
             log: raw.log,
             warnings,

@@ -52,6 +52,10 @@ pub struct ServeFlags {
     #[arg(long, value_name = "HOST:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_advertise: Option<String>,
+    /// Where this machine stands, as in eu-west; see preferred_leader_region
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
     /// Allow addresses that other machines can reach, although nothing is
     /// encrypted or authenticated yet
     #[arg(long)]
@@ -82,6 +86,8 @@ pub(super) struct Raw {
     pub(super) admin_advertise: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) peer_advertise: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) region: Option<String>,
     pub(super) insecure: bool,
     pub(super) log_format: LogFormat,
     pub(super) log: String,
@@ -124,6 +130,8 @@ pub(super) struct RawCluster {
     pub(super) keys_per_session_max: u32,
     pub(super) accounts_per_pattern_max: u64,
     pub(super) tombstone_ttl_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) preferred_leader_region: Option<String>,
 }
 
 impl Default for Raw {
@@ -138,6 +146,7 @@ impl Default for Raw {
             advertise: None,
             admin_advertise: None,
             peer_advertise: None,
+            region: None,
             insecure: false,
             log_format: LogFormat::Text,
             log: "info,openraft=warn".to_owned(),
@@ -157,6 +166,7 @@ impl Default for Raw {
                 keys_per_session_max: cluster.keys_per_session_max,
                 accounts_per_pattern_max: cluster.accounts_per_pattern_max,
                 tombstone_ttl_ms: cluster.tombstone_ttl_us / 1_000,
+                preferred_leader_region: cluster.preferred_leader_region,
             },
             tls: None,
             auth: None,
@@ -180,6 +190,7 @@ impl RawCluster {
             keys_per_session_max: self.keys_per_session_max,
             accounts_per_pattern_max: self.accounts_per_pattern_max,
             tombstone_ttl_us: micros("tombstone_ttl_ms", self.tombstone_ttl_ms)?,
+            preferred_leader_region: self.preferred_leader_region,
         };
         settings
             .validate()
@@ -248,6 +259,7 @@ fn is_field(name: &str) -> bool {
         "advertise",
         "admin_advertise",
         "peer_advertise",
+        "region",
         "insecure",
         "log_format",
         "log",

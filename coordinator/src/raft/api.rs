@@ -23,6 +23,9 @@ pub struct Member {
     /// Where operators reach it, a URL; empty: at `client_url`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub admin_url: String,
+    /// Where its machine stands, as `preferred_leader_region` names it; empty: not said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub region: String,
     /// Drawn when its data folder was created.
     #[serde(with = "disk_id_text")]
     pub disk_id: u128,
@@ -52,6 +55,8 @@ pub struct ReplicaConfig {
     pub client_url: String,
     /// Where operators are to go; empty: to `client_url`.
     pub admin_url: String,
+    /// Where this machine stands; empty: not said.
+    pub region: String,
     /// The nodes that form the cluster; empty: this node alone, at once.
     pub initial_members: Vec<InitialMember>,
     /// How often a leader says that it lives.
@@ -81,6 +86,7 @@ impl ReplicaConfig {
             peer_advertise: None,
             client_url: String::new(),
             admin_url: String::new(),
+            region: String::new(),
             initial_members: Vec::new(),
             heartbeat: Duration::from_millis(100),
             election_min: Duration::from_millis(500),

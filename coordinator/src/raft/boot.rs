@@ -35,7 +35,7 @@ use super::{
     membership::{self, Changes},
     network::{Links, MESSAGE_BYTES_MAX, Network, WINDOW_BYTES},
     peers::{self, Peers, Shared},
-    roll_call,
+    preference, roll_call,
     types::{Core, log_pos},
 };
 use crate::store::{self, Identity, StoreError, Wal};
@@ -149,6 +149,7 @@ async fn boot(
         peer_addr: advertised(&config, peer_addr)?,
         client_url: config.client_url.clone(),
         admin_url: config.admin_url.clone(),
+        region: config.region.clone(),
         disk_id: identity.disk_id,
     };
     let blank = opened.loaded.is_blank();
@@ -234,6 +235,7 @@ async fn boot(
         links,
         config.wall_clock_tolerance,
     ));
+    tokio::spawn(preference::seek(changes.clone()));
     tokio::spawn(announce(core.clone(), shared, links));
     tokio::spawn(recovered(core.clone()));
     tokio::spawn(compaction::bound(core.clone(), entries));

@@ -38,6 +38,7 @@ pub(super) async fn ask(links: Links, me: &Member, peer_addr: &str) -> Result<He
         peer_addr: me.peer_addr.clone(),
         client_url: me.client_url.clone(),
         admin_url: me.admin_url.clone(),
+        region: me.region.clone(),
     };
     match tokio::time::timeout(ASK_TIMEOUT, client.hello(request)).await {
         Ok(Ok(reply)) => Ok(reply.into_inner()),
@@ -137,6 +138,7 @@ pub(super) fn member(reply: &HelloReply) -> Result<Member, StartError> {
         peer_addr: reply.peer_addr.clone(),
         client_url: reply.client_url.clone(),
         admin_url: reply.admin_url.clone(),
+        region: reply.region.clone(),
         disk_id,
     })
 }

@@ -27,7 +27,7 @@ use super::{
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Entries that a voter-to-be, or a leader-to-be, may be behind.
-const LAG_MAX: u64 = 64;
+pub(super) const LAG_MAX: u64 = 64;
 
 /// What changes need to know.
 #[derive(Clone)]
@@ -240,7 +240,7 @@ impl Changes {
     }
 
     /// Entries that a member is behind; none: not known here.
-    fn lag(&self, node_id: u64) -> Option<u64> {
+    pub(super) fn lag(&self, node_id: u64) -> Option<u64> {
         let metrics = self.core.metrics();
         let metrics = metrics.borrow_watched();
         let matched = metrics
@@ -254,7 +254,7 @@ impl Changes {
     }
 
     /// A member answered within the longest election timeout.
-    fn heard_lately(&self, node_id: u64) -> bool {
+    pub(super) fn heard_lately(&self, node_id: u64) -> bool {
         let metrics = self.core.metrics();
         let metrics = metrics.borrow_watched();
         let heard = metrics
@@ -307,7 +307,7 @@ impl Changes {
         }
     }
 
-    fn member(&self, node_id: u64) -> Option<Member> {
+    pub(super) fn member(&self, node_id: u64) -> Option<Member> {
         self.core
             .metrics()
             .borrow_watched()

@@ -14,6 +14,7 @@ mod membership;
 mod network;
 mod offline;
 mod peers;
+mod preference;
 mod propose;
 mod replica;
 mod roll_call;

@@ -215,6 +215,7 @@ impl PeerRpc for Peers {
                 peer_addr: asked.peer_addr,
                 client_url: asked.client_url,
                 admin_url: asked.admin_url,
+                region: asked.region,
                 disk_id: known_disk.unwrap_or_default(),
             });
         }
@@ -229,6 +230,7 @@ impl PeerRpc for Peers {
             peer_addr: shared.me.peer_addr.clone(),
             client_url: shared.me.client_url.clone(),
             admin_url: shared.me.admin_url.clone(),
+            region: shared.me.region.clone(),
         }))
     }
 

@@ -6,7 +6,8 @@ use thiserror::Error;
 use super::{
     IdMessage, PolicyMessage, RuleMessage, SettingsMessage, VERSION, VERSION_OF_IDS,
     read_cluster_id, read_id, read_key, read_pattern, read_policy, read_rule, read_settings,
-    version_of, write_cluster_id, write_id, write_policy, write_rule, write_settings,
+    settings_version, version_of, write_cluster_id, write_id, write_policy, write_rule,
+    write_settings,
 };
 use crate::{
     digest,
@@ -234,6 +235,7 @@ impl Entry {
                 ..
             } => version_of(policy),
             Command::NameCluster { .. } => VERSION_OF_IDS,
+            Command::PutSettings(settings) => settings_version(settings),
             _ => 1,
         });
         versions.max().unwrap_or(1)

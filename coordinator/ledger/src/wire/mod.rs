@@ -45,7 +45,16 @@ pub(crate) struct PolicyMessage {
 }
 
 /// The newest version of entries and of snapshots that is read and written.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
+
+/// The version that settings need to be written in full; see [`version_of`].
+pub(crate) const fn settings_version(settings: &Settings) -> u32 {
+    if settings.preferred_leader_region.is_none() {
+        1
+    } else {
+        4
+    }
+}
 
 /// The version that a policy needs to be written in full. What version 1 can
 /// express is written as version 1: its bytes do not change, and nodes that know
@@ -113,6 +122,9 @@ struct SettingsMessage {
     accounts_per_pattern_max: u64,
     #[prost(uint64, tag = "8")]
     tombstone_ttl_us: u64,
+    /// From version 4 on.
+    #[prost(string, optional, tag = "9")]
+    preferred_leader_region: Option<String>,
 }
 
 /// A session's or a cluster's id in two halves, so that reading one allocates nothing.
@@ -247,6 +259,7 @@ fn write_settings(settings: &Settings) -> SettingsMessage {
         keys_per_session_max: settings.keys_per_session_max,
         accounts_per_pattern_max: settings.accounts_per_pattern_max,
         tombstone_ttl_us: settings.tombstone_ttl_us,
+        preferred_leader_region: settings.preferred_leader_region.clone(),
     }
 }
 
@@ -261,5 +274,6 @@ fn read_settings(message: Option<SettingsMessage>) -> Result<Settings, FormatErr
         keys_per_session_max: message.keys_per_session_max,
         accounts_per_pattern_max: message.accounts_per_pattern_max,
         tombstone_ttl_us: message.tombstone_ttl_us,
+        preferred_leader_region: message.preferred_leader_region,
     })
 }

@@ -502,9 +502,43 @@ fn each_place_of_a_newer_setting_makes_the_version_2() {
     }
 }
 
+fn preferring() -> Entry {
+    Entry {
+        commands: vec![Command::PutSettings(Settings {
+            preferred_leader_region: Some("eu-west".to_owned()),
+            ..Settings::default()
+        })],
+        ..entry()
+    }
+}
+
+#[test]
+fn entries_of_version_4_load_and_give_the_same_bytes() {
+    let written = preferring().encode();
+    let stored = golden("entry-v4.bin", &written);
+    assert_eq!(stored[..2], [8, 4]);
+    assert_eq!(Entry::decode(&stored).unwrap(), preferring());
+    assert_eq!(written, stored);
+}
+
+#[test]
+fn ledgers_of_version_4_load_and_give_the_same_bytes() {
+    let mut ledger = ledger();
+    ledger.apply(100, &preferring());
+    let written = bytes(&ledger);
+    let stored = golden("ledger-v4.bin", &written);
+    assert_eq!(stored[8], 4);
+    let loaded = Ledger::decode(stored.as_slice()).unwrap();
+    loaded.check().unwrap();
+    assert_eq!(loaded.settings(), ledger.settings());
+    assert_eq!(bytes(&loaded), stored);
+    assert_eq!(loaded.digest(), ledger.digest());
+    assert_eq!(written, stored);
+}
+
 #[test]
 fn a_newer_format_is_refused_with_its_version() {
-    for version in [0, 4] {
+    for version in [0, 5] {
         let mut unknown = entry().encode();
         // The first field is the version: one byte of tag, one of value.
         assert_eq!(unknown[..2], [8, 1]);
@@ -513,7 +547,7 @@ fn a_newer_format_is_refused_with_its_version() {
             Entry::decode(&unknown),
             Err(FormatError::UnknownVersion {
                 found: version.into(),
-                known: 3
+                known: 4
             })
         );
         let mut unknown = bytes(&ledger());

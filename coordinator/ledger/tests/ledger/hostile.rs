@@ -132,6 +132,7 @@ fn some_settings() -> impl Strategy<Value = Settings> {
                 keys_per_session_max: keys,
                 accounts_per_pattern_max: accounts,
                 tombstone_ttl_us,
+                preferred_leader_region: None,
             },
         )
 }

@@ -5,6 +5,10 @@ use std::{
 };
 
 use futures::future::{join_all, select_all};
+use leasehold_ledger::{
+    entry::{Command, Entry},
+    settings::Settings,
+};
 use tempfile::TempDir;
 
 use super::one_node::{at, config, leads};
@@ -51,6 +55,7 @@ impl Cluster {
             peer_listen: self.addrs[&node_id],
             initial_members: self.initial.clone(),
             client_url: format!("http://node-{node_id}"),
+            region: format!("region-{node_id}"),
             // The product's own: shorter ones make leaders come and go on a busy machine.
             heartbeat: Duration::from_millis(100),
             election_min: Duration::from_millis(500),
@@ -484,5 +489,39 @@ async fn a_dead_peer_is_dialed_now_and_then_not_in_a_loop() {
     .await;
     // Two seconds of heartbeats every 50 ms, and replication that backs off.
     assert!((1..=80).contains(&dialed), "{dialed}");
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn leadership_goes_to_the_preferred_region_and_comes_back_to_it() {
+    let mut cluster = Cluster::new(3);
+    cluster.start_all().await;
+    let (first, term) = cluster.leader().await;
+    let home = if first == 3 { 1 } else { 3 };
+    let settings = Settings {
+        preferred_leader_region: Some(format!("region-{home}")),
+        ..Settings::default()
+    };
+    let preferring = Entry {
+        commands: vec![Command::PutSettings(settings)],
+        ..at(1)
+    };
+    cluster.running[&first]
+        .propose(term, preferring)
+        .await
+        .unwrap();
+    let at_home = async |cluster: &Cluster| {
+        let came = tokio::time::timeout(Duration::from_secs(60), leads(&cluster.running[&home]));
+        came.await.expect("the preferred region leads")
+    };
+    at_home(&cluster).await;
+
+    cluster.stop(home).await;
+    let (elsewhere, _) = cluster.leader().await;
+    assert_ne!(elsewhere, home);
+    cluster.write(2).await;
+    cluster.start(home).await;
+    at_home(&cluster).await;
+    cluster.write(3).await;
     cluster.stop_all().await;
 }
