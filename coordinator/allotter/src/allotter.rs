@@ -293,7 +293,7 @@ impl Allotter {
             } = ledger.available(key, now_us)
             {
                 let limit = policy.kind.limit();
-                let fairness = Fairness::judge(book, &policy, now_us);
+                let fairness = Fairness::judge(book, &policy, free, now_us);
                 let supply = Supply {
                     free: free.saturating_add(book.returning).min(limit),
                     outstanding: outstanding.saturating_sub(book.returning),
@@ -415,7 +415,7 @@ impl Allotter {
                     next_free_us,
                     ..
                 } => {
-                    let fairness = Fairness::judge(book, &policy, now_us);
+                    let fairness = Fairness::judge(book, &policy, free, now_us);
                     let scarce = Scarce {
                         key,
                         policy: &policy,

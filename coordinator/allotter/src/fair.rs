@@ -3,7 +3,8 @@
 //! gives nothing to anybody.
 //!
 //! The rule engages when all demand together is more than 1.5 × what the budget
-//! supplies and a session demands more than 3 × its max-min fair level: the level
+//! supplies (what is free now, spread over the timescale, and what comes back
+//! meanwhile: a long window that has hardly been used is no shortage) and a session demands more than 3 × its max-min fair level: the level
 //! at which, if nobody got more than it and nobody more than it demands, the
 //! supply would just be used up. Such a session's grants are capped at that level,
 //! and two units are kept for the others, if there are any: a flood that is spread
@@ -38,8 +39,9 @@ pub(crate) struct Fairness {
     is_overloaded: bool,
 }
 
-/// What a budget supplies, in thousandths of a unit per second.
-fn supply_milli(policy: &Policy) -> u64 {
+/// What a budget with so many free units supplies over the next timescale, in
+/// thousandths of a unit per second.
+fn supply_milli(policy: &Policy, free: u64) -> u64 {
     let (units, period_us) = match policy.kind {
         Kind::SlidingWindow { limit, window_us } => (limit, window_us),
         Kind::TokenBucket {
@@ -48,7 +50,9 @@ fn supply_milli(policy: &Policy) -> u64 {
             ..
         } => (refill, refill_period_us),
     };
-    let milli = u128::from(units) * 1_000_000_000 / u128::from(period_us.max(1));
+    let per_second =
+        |units, time_us: u64| u128::from(units) * 1_000_000_000 / u128::from(time_us.max(1));
+    let milli = per_second(units, period_us) + per_second(free, policy.timescale_us());
     u64::try_from(milli).unwrap_or(u64::MAX)
 }
 
@@ -71,8 +75,8 @@ fn fair_level(demands: &mut [u64], supply: u64) -> u64 {
 impl Fairness {
     /// Judges everybody who is known on a key, and lets what the greedy may get
     /// grow with time.
-    pub(crate) fn judge(book: &mut Book, policy: &Policy, now_us: u64) -> Self {
-        let supply = supply_milli(policy);
+    pub(crate) fn judge(book: &mut Book, policy: &Policy, free: u64, now_us: u64) -> Self {
+        let supply = supply_milli(policy, free);
         let demand = book
             .holders
             .values()
@@ -181,7 +185,7 @@ mod tests {
     #[test]
     fn nobody_is_greedy_while_there_is_about_enough() {
         let mut calm = book(&[1_400, 50]);
-        let fairness = Fairness::judge(&mut calm, &policy(), 0);
+        let fairness = Fairness::judge(&mut calm, &policy(), 0, 0);
         assert!(!fairness.is_greedy(SessionId(1)));
         assert_eq!(
             (fairness.reserve(), fairness.idle_us(&policy())),
@@ -190,9 +194,24 @@ mod tests {
     }
 
     #[test]
+    fn a_long_window_that_is_nearly_unused_is_no_overload() {
+        // A thousand in ten minutes: demand is 3.6 × the rate at which units come
+        // back, but there are enough for minutes.
+        let policy = Policy::new(Kind::SlidingWindow {
+            limit: 1_000,
+            window_us: 600_000_000,
+        });
+        let mut uneven = book(&[4_500, 500, 500, 500]);
+        let greedy =
+            |free, book: &mut Book| Fairness::judge(book, &policy, free, 0).is_greedy(SessionId(1));
+        assert!(!greedy(900, &mut uneven));
+        assert!(greedy(0, &mut uneven));
+    }
+
+    #[test]
     fn under_overload_equals_are_not_greedy_and_units_are_recalled_sooner() {
         let mut equals = book(&[1_000; 4]);
-        let fairness = Fairness::judge(&mut equals, &policy(), 0);
+        let fairness = Fairness::judge(&mut equals, &policy(), 0, 0);
         assert!(!fairness.is_greedy(SessionId(1)));
         assert_eq!(fairness.idle_us(&policy()), 60_000_000 / 240);
     }
@@ -201,7 +220,7 @@ mod tests {
     fn what_a_greedy_session_may_get_grows_at_its_fair_level() {
         // The others demand 0.5 a second together, so that 0.5 a second are left.
         let mut book = book(&[50_000, 250, 250]);
-        let fairness = Fairness::judge(&mut book, &policy(), 0);
+        let fairness = Fairness::judge(&mut book, &policy(), 0, 0);
         assert_eq!(
             fairness.allows(SessionId(1)),
             Some(5),
@@ -211,9 +230,9 @@ mod tests {
         let mut spent = book.holders[&SessionId(1)].clone();
         spent.given(5, 0);
         book.set(SessionId(1), spent);
-        let fairness = Fairness::judge(&mut book, &policy(), 0);
+        let fairness = Fairness::judge(&mut book, &policy(), 0, 0);
         assert_eq!(fairness.bars(SessionId(1)), Some(2_000_000));
-        let fairness = Fairness::judge(&mut book, &policy(), 2_000_000);
+        let fairness = Fairness::judge(&mut book, &policy(), 0, 2_000_000);
         assert_eq!(fairness.allows(SessionId(1)), Some(1));
         assert_eq!(fairness.bars(SessionId(1)), None);
     }

@@ -334,7 +334,7 @@ mod tests {
             limit: 60,
             window_us: 60_000_000,
         });
-        let fairness = Fairness::judge(&mut book, &policy, 1);
+        let fairness = Fairness::judge(&mut book, &policy, 0, 1);
         let units = |free| -> Vec<(u128, u64)> {
             divide(&book, supply(free), &fairness)
                 .into_iter()
