@@ -307,3 +307,22 @@ fn a_cost_above_the_limit_is_refused_at_once_and_spoils_nothing() {
     }
     assert!(leasehold.messages().keyed > 0);
 }
+
+#[test]
+fn a_long_window_that_is_hardly_used_refuses_nobody_although_demand_is_far_above_its_rate() {
+    // A thousand in ten minutes at 3.6 × their rate, for as long as they last.
+    let setup = Setup::of_one_key(3, 8, window(1_000, 600 * SECOND));
+    let mut leasehold = Leasehold::new(setup);
+    let until_us = 150 * SECOND;
+    let flow = Flow {
+        from_us: SECOND,
+        until_us,
+        ..flow(0, 6.0, Routing::Even, Cost::Fixed(1))
+    };
+    let mut source = Traffic::new(3, 8, vec![flow]);
+    let mut record = Record::new();
+    drive(&mut leasehold, &mut source, until_us, &mut record);
+    let tally = Tally::of(record.outcomes());
+    assert!((800..1_000).contains(&tally.requests), "{tally:?}");
+    assert_eq!(tally.refused, 0, "{tally:?}");
+}

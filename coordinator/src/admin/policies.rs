@@ -53,7 +53,7 @@ pub(super) struct PolicyBody {
     max_wait_ms: Option<Whole>,
     /// Free units kept back for requests that wait, rather than given to gateways
     /// that ask ahead of need; less than the limit or capacity, 0 unless said
-    /// otherwise. A reserve of 1 costs 2 to 6 points of waiting at 32 gateways and
+    /// otherwise. A reserve of 1 costs some points of waiting at 32 gateways and
     /// saves messages and mean latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reserve: Option<Whole>,

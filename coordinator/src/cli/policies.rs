@@ -22,7 +22,8 @@ pub(super) enum PolicyCommand {
         /// Its name
         name: String,
     },
-    /// Create or replace a policy: --limit and --window, or --capacity, --refill and --every
+    /// Create or replace a policy: --limit and --window, or --capacity, --refill and --every.
+    /// States all of it: what is not said is the default again
     Set {
         /// 1 to 64 of a-z A-Z 0-9 . _ -
         name: String,
@@ -50,7 +51,7 @@ pub(super) enum BudgetCommand {
         /// A key whose segments may be * or end in *, and whose last may be **
         pattern: String,
         /// The policy's name
-        #[arg(long, conflicts_with_all = ["limit", "window", "capacity", "refill", "every"])]
+        #[arg(long, conflicts_with = "RuleFlags")]
         policy: Option<String>,
         #[command(flatten)]
         rule: RuleFlags,
@@ -201,37 +202,42 @@ fn policy_table(policies: &[Value]) -> String {
     let rows: Vec<Vec<String>> = policies
         .iter()
         .map(|policy| {
-            vec![
-                field(policy, "name"),
-                rule(policy),
-                field(policy, "slice_factor"),
-                duration_field(policy, "max_wait_ms"),
-                field(policy, "reserve"),
-                match duration_field(policy, "demand_horizon_ms") {
-                    unset if unset == "-" => "auto".to_owned(),
-                    horizon => horizon,
-                },
-                field(policy, "failure_mode"),
-                field(policy, "public_name"),
-            ]
+            let mut cells = vec![field(policy, "name"), rule(policy)];
+            cells.extend(setting_cells(policy));
+            cells
         })
         .collect();
     if rows.is_empty() {
         return "no policies yet: leasehold policy set NAME --limit 100 --window 60s".to_owned();
     }
-    table(
-        &[
-            "NAME",
-            "RULE",
-            "SLICE",
-            "MAX WAIT",
-            "RESERVE",
-            "HORIZON",
-            "FAILURE MODE",
-            "PUBLIC NAME",
-        ],
-        &rows,
-    )
+    let mut columns = vec!["NAME", "RULE"];
+    columns.extend(SETTINGS);
+    table(&columns, &rows)
+}
+
+const SETTINGS: [&str; 6] = [
+    "SLICE",
+    "MAX WAIT",
+    "RESERVE",
+    "HORIZON",
+    "FAILURE MODE",
+    "PUBLIC NAME",
+];
+
+/// A policy's settings beside its rule; of one that is only named: nothing.
+fn setting_cells(policy: &Value) -> [String; SETTINGS.len()] {
+    let horizon = match duration_field(policy, "demand_horizon_ms") {
+        unset if unset == "-" && policy.is_object() => "auto".to_owned(),
+        horizon => horizon,
+    };
+    [
+        field(policy, "slice_factor"),
+        duration_field(policy, "max_wait_ms"),
+        field(policy, "reserve"),
+        horizon,
+        field(policy, "failure_mode"),
+        field(policy, "public_name"),
+    ]
 }
 
 impl BudgetCommand {
@@ -286,16 +292,18 @@ fn budget_table(budgets: &[Value]) -> String {
     let rows: Vec<Vec<String>> = budgets
         .iter()
         .map(|budget| {
-            vec![
-                field(budget, "pattern"),
-                rule(budget.get("policy").unwrap_or(&Value::Null)),
-            ]
+            let policy = budget.get("policy").unwrap_or(&Value::Null);
+            let mut cells = vec![field(budget, "pattern"), rule(policy)];
+            cells.extend(setting_cells(policy));
+            cells
         })
         .collect();
     if rows.is_empty() {
         return "no budgets yet: leasehold budget set 'acme/*' --limit 100 --window 60s".to_owned();
     }
-    table(&["PATTERN", "POLICY"], &rows)
+    let mut columns = vec!["PATTERN", "POLICY"];
+    columns.extend(SETTINGS);
+    table(&columns, &rows)
 }
 
 #[cfg(test)]
@@ -347,6 +355,42 @@ mod tests {
         policy["demand_horizon_ms"] = 2_500.into();
         let text = policy_table(&[policy]);
         assert!(text.contains("2.500s") && !text.contains("auto"), "{text}");
+    }
+
+    #[test]
+    fn a_budget_names_a_policy_or_has_a_rule_of_its_own_never_both() {
+        #[derive(Debug, clap::Parser)]
+        struct Line {
+            #[command(subcommand)]
+            command: BudgetCommand,
+        }
+        let parsed = |line: &str| {
+            <Line as clap::Parser>::try_parse_from(line.split(' ')).map_err(|error| error.kind())
+        };
+        assert!(parsed("budget set a/* --policy p").is_ok());
+        assert!(parsed("budget set a/* --limit 5 --window 10s --reserve 1").is_ok());
+        for flag in [
+            "--limit 5 --window 10s",
+            "--reserve 1",
+            "--slice-factor 2",
+            "--failure-mode open",
+        ] {
+            let refused = parsed(&format!("budget set a/* --policy p {flag}")).unwrap_err();
+            assert_eq!(refused, clap::error::ErrorKind::ArgumentConflict, "{flag}");
+        }
+    }
+
+    #[test]
+    fn a_budgets_own_settings_are_shown() {
+        let own = json!({"pattern": "a/*", "policy": {
+            "kind": "sliding_window", "limit": 5, "window_ms": 10_000, "slice_factor": 1.5,
+            "max_wait_ms": 250, "reserve": 7, "failure_mode": "open", "public_name": "default"
+        }});
+        let named = json!({"pattern": "b/*", "policy": "p"});
+        let text = budget_table(&[own, named]);
+        assert!(text.contains("open") && text.contains("auto"), "{text}");
+        let last = text.lines().last().unwrap();
+        assert!(last.starts_with("b/*") && !last.contains("auto"), "{text}");
     }
 
     #[test]

@@ -57,6 +57,13 @@ pub(super) fn scenario(file: &File) -> Result<Scenario, Invalid> {
         parts.add_budget(name, budget)?;
     }
     let flows = parts.flows(file)?;
+    let mut remarks = parts.assumed(file);
+    if file.designs.is_none() && parts.policies.iter().any(is_bucket) {
+        remarks.push(
+            "The other designs are defined for sliding windows only, and there is a token bucket."
+                .to_owned(),
+        );
+    }
     let designs = designs(file.designs.as_deref(), &parts.policies)?;
     let settings = settings(&file.cluster)?;
     let drift = whole(
@@ -116,7 +123,12 @@ pub(super) fn scenario(file: &File) -> Result<Scenario, Invalid> {
         designs,
         from_us,
         until_us,
+        remarks,
     })
+}
+
+fn is_bucket(policy: &Policy) -> bool {
+    matches!(policy.kind, Kind::TokenBucket { .. })
 }
 
 /// What later fields are checked against.
@@ -156,6 +168,25 @@ impl Parts {
                 .find(|budget| budget.name == name)
                 .ok_or_else(|| Invalid(format!("{field} ({name}) must be one of {}", names()))),
         }
+    }
+
+    /// What is assumed of budgets that no traffic is described for.
+    fn assumed(&self, file: &File) -> Vec<String> {
+        let named = |budget: &&NamedBudget| {
+            let mut streams = file.traffic.iter();
+            streams.any(|stream| match &stream.budget {
+                Some(name) => *name == budget.name,
+                None => self.budgets.len() == 1,
+            })
+        };
+        let silent = self.budgets.iter().filter(|budget| !named(budget));
+        let assumed = silent.map(|budget| {
+            format!(
+                "No [[traffic]] names budgets.{}: Poisson at {LOAD} of its limit is assumed.",
+                budget.name
+            )
+        });
+        assumed.collect()
     }
 
     fn flows(&self, file: &File) -> Result<Vec<Flow>, Invalid> {
@@ -283,7 +314,14 @@ impl Parts {
             self.until_us,
             0..=self.until_us,
         )?;
-        let from_us = seconds(&format!("{path}.from_s"), from_s, 0, 0..=until_us)?;
+        let from_us = seconds(&format!("{path}.from_s"), from_s, 0, 0..=self.until_us)?;
+        if from_us > until_us {
+            return Err(Invalid(format!(
+                "{path}.from_s ({}) must not be after its until_s ({})",
+                float(from_us) / float(SECOND),
+                float(until_us) / float(SECOND)
+            )));
+        }
         Ok((from_us, until_us))
     }
 
@@ -445,9 +483,7 @@ fn settings(cluster: &Cluster) -> Result<Settings, Invalid> {
 
 /// Those that are named, or all that can do these kinds.
 fn designs(named: Option<&[Design]>, policies: &[Policy]) -> Result<Vec<Design>, Invalid> {
-    let buckets = policies
-        .iter()
-        .any(|policy| matches!(policy.kind, Kind::TokenBucket { .. }));
+    let buckets = policies.iter().any(is_bucket);
     let able = |design: Design| !buckets || design.knows_buckets();
     let Some(named) = named else {
         return Ok(Design::ALL.into_iter().filter(|d| able(*d)).collect());
@@ -508,7 +544,17 @@ fn cost(path: &str, cost: Option<CostRange>, limit: u64) -> Result<Cost, Invalid
         1,
         1..=limit.max(1),
     )?;
-    let least = whole(&format!("{path}.cost.least"), Some(least), 1, 1..=most)?;
+    let least = whole(
+        &format!("{path}.cost.least"),
+        Some(least),
+        1,
+        1..=limit.max(1),
+    )?;
+    if least > most {
+        return Err(Invalid(format!(
+            "{path}.cost.least ({least}) must not be above its most ({most})"
+        )));
+    }
     Ok(if least == most {
         Cost::Fixed(most)
     } else {

@@ -48,6 +48,8 @@ pub struct Scenario {
     pub from_us: u64,
     /// The end.
     pub until_us: u64,
+    /// What was assumed or left out, for people.
+    pub remarks: Vec<String>,
 }
 
 /// Keys with the same policy.

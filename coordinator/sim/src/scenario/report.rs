@@ -18,6 +18,9 @@ use crate::{
 /// kept in `tests/results/first-figures.jsonl`).
 pub const COORDINATOR_MESSAGES_PER_S: u64 = 7_000;
 
+/// With fewer, a share scatters by more than a point.
+const REQUESTS_FEW: u64 = 2_000;
+
 const COLUMNS: [(&str, &str); 20] = [
     ("design", "design"),
     ("budget", "budget"),
@@ -27,7 +30,7 @@ const COLUMNS: [(&str, &str); 20] = [
     ("wait_ms_p50", ""),
     ("wait_ms_p99", "p99 ms"),
     ("refused_pct", "refused %"),
-    ("unavailable_pct", ""),
+    ("unavailable_pct", "unanswered %"),
     ("excess_pp", "excess pp"),
     ("over_admitted", "over-admitted"),
     ("messages_per_request", "msgs/request"),
@@ -203,8 +206,14 @@ impl Report<'_> {
     /// How many keys like these a coordinator has room for; none: they send nothing.
     fn keys(&self, work: &Work) -> Option<u64> {
         let per_second = |count: u64| float(count) / self.seconds;
+        // A gateway that is cut off, and a coordinator without a leader, say nothing.
+        if !self.scenario.setup.faults.is_empty() {
+            return None;
+        }
         let room = (self.coordinator - per_second(work.regular_up)).max(0.0);
-        let a_key = per_second(work.keyed_up) / float(self.scenario.setup.policies.len() as u64);
+        // Sending a message costs about what taking one does.
+        let a_key = per_second(work.keyed_up.max(work.keyed_down))
+            / float(self.scenario.setup.policies.len() as u64);
         (a_key > 0.0).then(|| whole(room / a_key))
     }
 
@@ -217,7 +226,22 @@ impl Report<'_> {
             "excess: refusals beyond an exact central log on the same requests, in percentage points · msgs/request: \
              without regular syncs and acknowledgements, which msgs/s count, too"
                 .to_owned(),
+            "p99: of the requests that waited, until they were answered, refused ones included · unanswered: refused \
+             because no coordinator answered in time (part of the refused)"
+                .to_owned(),
         ];
+        notes.extend(self.scenario.remarks.iter().cloned());
+        let requests: u64 = self
+            .results
+            .central
+            .iter()
+            .map(|tally| tally.requests)
+            .sum();
+        if requests < REQUESTS_FEW {
+            notes.push(format!(
+                "Only {requests} requests were counted: all figures are rough. Say more minutes."
+            ));
+        }
         let mut policies = self.scenario.setup.policies.iter();
         if policies.any(|policy| policy.kind.own_timescale_us() > self.scenario.from_us) {
             notes.push(
@@ -265,20 +289,32 @@ impl Report<'_> {
                 if keys == 1 {
                     "the one key".to_owned()
                 } else {
-                    format!("one of the {keys} keys")
+                    format!("the {keys} keys together")
                 },
                 per_second(work.regular_up),
                 per_second(work.regular_down),
                 if gateways == 1 { "gateway" } else { "gateways" },
             ),
         ];
+        if !self.scenario.setup.faults.is_empty() {
+            plan.push(
+                "  How many keys it has room for is not said: who is cut off sends nothing. Leave the faults out to know."
+                    .to_owned(),
+            );
+        }
         if let Some(keys) = self.keys(work) {
             plan.push(format!(
                 "  At {} messages/s (--coordinator-messages-per-s) one coordinator has room for about {keys} keys like \
-                 these behind {gateways} such gateways. What many keys say at one moment is one message: the figure is \
-                 on the safe side.",
+                 these behind {gateways} such gateways, by what it takes or what it sends, whichever is more. What many \
+                 keys say at one moment is one message: the figure is on the safe side.",
                 self.coordinator,
             ));
+            let keys_max = self.scenario.setup.settings.keys_per_session_max;
+            if keys > u64::from(keys_max) {
+                plan.push(format!(
+                    "  That is more than the {keys_max} keys that one gateway may hold leases of (keys_per_session_max)."
+                ));
+            }
         }
         let over: u64 = figures
             .budgets

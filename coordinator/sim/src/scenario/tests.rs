@@ -224,7 +224,7 @@ fn what_cannot_be_is_named_with_its_value_and_its_range() {
         ),
         (
             "[[traffic]]\ncost = { least = 3, most = 2 }",
-            "traffic[1].cost.least (3) must be 1 to 2",
+            "traffic[1].cost.least (3) must not be above its most (2)",
         ),
         (
             "[[traffic]]\ncost = { least = 1, most = 101 }",
@@ -232,7 +232,7 @@ fn what_cannot_be_is_named_with_its_value_and_its_range() {
         ),
         (
             "[[traffic]]\nfrom_s = 20\nuntil_s = 10",
-            "traffic[1].from_s (20) must be 0 to 10",
+            "traffic[1].from_s (20) must not be after its until_s (10)",
         ),
         (
             "[[traffic]]\nper_second = 1e6",

@@ -64,6 +64,7 @@ impl Point {
             designs: self.designs.clone(),
             from_us: 5 * MINUTE,
             until_us,
+            remarks: Vec::new(),
         };
         scenario.run(&Unwatched)
     }
