@@ -118,6 +118,7 @@ pub(crate) fn incoming(message: v1::CoordinatorMessage) -> Result<Incoming, BadM
             generation: recall.generation,
             returned_total_target: recall.returned_total_target,
             granted_total: recall.granted_total,
+            whole: recall.whole,
         },
         Kind::Moved(moved) => Incoming::Moved {
             leader: Some(moved.leader).filter(|leader| !leader.is_empty()),

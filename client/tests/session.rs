@@ -211,6 +211,7 @@ async fn a_recall_is_honoured() {
         generation: lease.generation,
         returned_total_target: lease.returned + 4,
         granted_total: lease.granted,
+        whole: false,
     };
     fake.push(Kind::Recall(recall)).await;
     fake.until("four came back", |books| {

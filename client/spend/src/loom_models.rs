@@ -97,7 +97,7 @@ fn refill_beside_two_spenders_loses_and_makes_no_unit() {
 #[test]
 fn a_recall_beside_two_spenders_loses_and_makes_no_unit() {
     two_spenders(2, |slot| {
-        slot.give_back_half_to(1, 1);
+        slot.give_back_to(1, 1, false);
     });
 }
 

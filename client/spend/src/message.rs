@@ -131,6 +131,8 @@ pub enum Incoming {
         returned_total_target: u64,
         /// What was granted so far.
         granted_total: u64,
+        /// Hand back all that is left, up to the target; no more than half otherwise.
+        whole: bool,
     },
     /// This node does not lead.
     Moved {

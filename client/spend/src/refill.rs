@@ -257,10 +257,10 @@ impl Slot {
     }
 
     /// Answers a recall: hands back towards a target for `returned_total` of one
-    /// generation, but no more than half of what is left (rounded up), and nothing
-    /// while requests wait. The target is half of what the coordinator believes to
-    /// be left, which may be more than there is.
-    pub fn give_back_half_to(&self, generation: u64, returned_total_target: u64) -> u64 {
+    /// generation, and nothing while requests wait. Unless the `whole` is asked for,
+    /// no more than half of what is left (rounded up): the target is half of what the
+    /// coordinator believes to be left, which may be more than there is.
+    pub fn give_back_to(&self, generation: u64, returned_total_target: u64, whole: bool) -> u64 {
         let missing = {
             let inner = self.lock();
             let lease = inner
@@ -270,9 +270,10 @@ impl Slot {
                 .filter(|l| l.generation == generation);
             lease.map_or(0, |lease| {
                 let there = self.left() + lease.parked;
+                let most = if whole { there } else { there.div_ceil(2) };
                 returned_total_target
                     .saturating_sub(lease.returned)
-                    .min(there.div_ceil(2))
+                    .min(most)
             })
         };
         // Only the driver raises `returned` of a present lease, so the lock may

@@ -511,6 +511,7 @@ fn a_recall_that_crossed_the_return_of_everything_registers_no_want() {
         generation: 5,
         returned_total_target: 2,
         granted_total: 3,
+        whole: false,
     });
     let reports = client.reports();
     assert!(reports.iter().all(|report| report.want == 0), "{reports:?}");

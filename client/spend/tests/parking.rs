@@ -42,6 +42,22 @@ fn however_many_requests_find_nothing_there_is_one_ask() {
 }
 
 #[test]
+fn a_recall_of_the_whole_hands_back_all_that_is_left_up_to_its_target() {
+    for (target, back) in [(7, 7), (10, 10), (99, 10)] {
+        let mut client = Client::open().with(10);
+        client.hear(Incoming::Recall {
+            key_id: 0,
+            generation: 5,
+            returned_total_target: target,
+            granted_total: 10,
+            whole: true,
+        });
+        let report = client.report(5);
+        assert_eq!((report.returned_total, report.left), (back, 10 - back));
+    }
+}
+
+#[test]
 fn a_recall_is_a_target_for_the_returned_total() {
     let mut client = Client::open().with(10);
     let recall = |target, granted_total| Incoming::Recall {
@@ -49,6 +65,7 @@ fn a_recall_is_a_target_for_the_returned_total() {
         generation: 5,
         returned_total_target: target,
         granted_total,
+        whole: false,
     };
     client.hear(recall(4, 10));
     client.hear(recall(4, 10));
@@ -62,6 +79,7 @@ fn a_recall_is_a_target_for_the_returned_total() {
         generation: 4,
         returned_total_target: 9,
         granted_total: 9,
+        whole: false,
     };
     let before = report.returned_total;
     client.hear(other);
@@ -212,6 +230,7 @@ fn a_recall_takes_half_of_what_is_left_and_the_want_is_stated_anew() {
         generation: 5,
         returned_total_target: 3,
         granted_total: 5,
+        whole: false,
     });
     let report = client.report(5);
     assert_eq!((report.returned_total, report.left), (2, 2));

@@ -2,7 +2,7 @@
 //! it, conclude after it.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     mem,
 };
 
@@ -57,6 +57,8 @@ pub struct Allotter {
     looked: usize,
     wakes: BTreeSet<(u64, Key)>,
     sweep: VecDeque<(u64, Key)>,
+    /// The keys in it: a book that comes and goes is swept once.
+    swept: HashSet<Key>,
 }
 
 impl Allotter {
@@ -210,7 +212,7 @@ impl Allotter {
             self.drop_book(key);
             return;
         }
-        if !known {
+        if !known && self.swept.insert(key.clone()) {
             self.sweep
                 .push_back((now_us.saturating_add(NOTES_US), key.clone()));
         }
@@ -342,6 +344,26 @@ impl Allotter {
             // It may be who units can be recalled from.
             book.no_recall_until_us = 0;
             match outcome.refusal {
+                // Units are free and yet it got none: its lease's total cannot grow any
+                // more, and asking again would change nothing.
+                Some(
+                    refusal @ Refusal {
+                        code: Code::Limit, ..
+                    },
+                ) if outcome.units == 0
+                    && matches!(ledger.available(&grant.key, now_us), Availability::Open { free, .. } if free > 0) =>
+                {
+                    holder.stop_wanting();
+                    let retry_after_us = Some(LOOK_AGAIN_US);
+                    conclusion.refusals.push((
+                        grant.session,
+                        grant.key.clone(),
+                        Refusal {
+                            retry_after_us,
+                            ..refusal
+                        },
+                    ));
+                }
                 // Not enough was free after all: looked at below.
                 None
                 | Some(Refusal {
@@ -487,6 +509,7 @@ impl Allotter {
                 break;
             };
             let Some(book) = self.books.get_mut(&key) else {
+                self.swept.remove(&key);
                 continue;
             };
             let attached = &self.attached;
@@ -502,6 +525,7 @@ impl Allotter {
             });
             if book.holders.is_empty() && !book.listed {
                 self.drop_book(&key);
+                self.swept.remove(&key);
             } else {
                 self.sweep.push_back((now_us.saturating_add(NOTES_US), key));
             }

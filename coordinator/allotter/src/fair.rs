@@ -7,7 +7,7 @@
 //! meanwhile: a long window that has hardly been used is no shortage) and a session demands more than 3 × its max-min fair level: the level
 //! at which, if nobody got more than it and nobody more than it demands, the
 //! supply would just be used up. Such a session's grants are capped at that level,
-//! and two units are kept for the others, if there are any: a flood that is spread
+//! and two units (fewer of a small limit) are kept for the others, if there are any: a flood that is spread
 //! evenly makes nobody greedy.
 
 use std::collections::BTreeMap;
@@ -27,8 +27,11 @@ const GREEDY: u64 = 3;
 const IDLE_PARTS: u64 = 63;
 /// ... or, under overload, for this one.
 const OVERLOADED_IDLE_PARTS: u64 = 240;
-/// Units kept for the others.
+/// Units kept for the others ...
 const RESERVE: u64 = 2;
+/// ... but no more than this part of the limit: of ten, two would be a fifth that
+/// nobody gets.
+const RESERVE_PARTS: u64 = 50;
 
 /// How the free units of one key are to be shared at one moment.
 #[derive(Debug, Default)]
@@ -37,6 +40,8 @@ pub(crate) struct Fairness {
     /// more.
     allowed: BTreeMap<SessionId, (u64, u64)>,
     is_overloaded: bool,
+    /// Units kept for those who are not greedy.
+    reserve: u64,
 }
 
 /// What a budget with so many free units supplies over the next timescale, in
@@ -120,6 +125,9 @@ impl Fairness {
             let more_us = u64::try_from(more_us).unwrap_or(u64::MAX);
             fairness.allowed.insert(*session, (units, more_us));
         }
+        if !fairness.allowed.is_empty() {
+            fairness.reserve = RESERVE.min(policy.kind.limit() / RESERVE_PARTS);
+        }
         fairness
     }
 
@@ -153,7 +161,7 @@ impl Fairness {
 
     /// Units kept for those who are not greedy.
     pub(crate) fn reserve(&self) -> u64 {
-        if self.allowed.is_empty() { 0 } else { RESERVE }
+        self.reserve
     }
 }
 
@@ -191,6 +199,19 @@ mod tests {
             (fairness.reserve(), fairness.idle_us(&policy())),
             (0, 60_000_000 / 63)
         );
+    }
+
+    #[test]
+    fn of_a_small_limit_fewer_units_are_kept() {
+        for (limit, kept) in [(10, 0), (49, 0), (50, 1), (100, 2), (1_000_000, 2)] {
+            let policy = Policy::new(Kind::SlidingWindow {
+                limit,
+                window_us: 60_000_000,
+            });
+            let mut uneven = book(&[limit * 1_000, 1]);
+            let fairness = Fairness::judge(&mut uneven, &policy, 0, 0);
+            assert_eq!(fairness.reserve(), kept, "{limit}");
+        }
     }
 
     #[test]

@@ -20,10 +20,15 @@ pub struct Recall {
     pub returned_total_target: u64,
     /// What the lease was granted so far.
     pub granted_total: u64,
+    /// All that is left up to the target is needed, not half of it.
+    pub whole: bool,
 }
 
 /// At most so many holders are asked at once.
 const HOLDERS_MAX: usize = 4;
+/// At most so many holders are asked for everything, for one request that needs
+/// several units.
+const GATHERED_MAX: usize = 64;
 /// At most so many rounds are made for one request.
 pub(crate) const ROUNDS_MAX: u8 = 2;
 /// A unit moves only to where it is of so many times the use.
@@ -32,6 +37,9 @@ const REBALANCE_FACTOR: u128 = 3;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) needed: u64,
+    /// What of it the first request lacks, if that needs several units: less is of
+    /// no use to it.
+    pub(crate) head: u64,
     /// Only units that would go on idling for so long are asked for.
     pub(crate) least_us: u64,
     pub(crate) now_us: u64,
@@ -47,7 +55,9 @@ pub(crate) struct Choice {
 }
 
 /// Asks half of what the holders that are idle longest have, at most four of
-/// them, until `needed` units can be expected, and notes whom it asked.
+/// them, until `needed` units can be expected, and notes whom it asked. Where that
+/// cannot be enough for a first request of several units, it asks for everything, of
+/// as many as that takes: halves would never add up.
 pub(crate) fn choose(
     book: &mut Book,
     key: &Key,
@@ -57,6 +67,7 @@ pub(crate) fn choose(
 ) -> Choice {
     let Terms {
         needed,
+        head,
         least_us,
         now_us,
         until_us,
@@ -90,15 +101,30 @@ pub(crate) fn choose(
     idle.sort_by(|(a_us, a, _), (b_us, b, _)| {
         b_us.cmp(a_us).then_with(|| a.session.cmp(&b.session))
     });
+    let halves = idle.iter().take(HOLDERS_MAX);
+    let halves = halves.fold(0_u64, |sum, (.., unspent)| {
+        sum.saturating_add(unspent.div_ceil(2))
+    });
+    let whole = head > halves;
+    let (enough, most) = if whole {
+        (head, GATHERED_MAX)
+    } else {
+        (needed, HOLDERS_MAX)
+    };
     let mut recalls = Vec::new();
     let mut expected = 0_u64;
-    for (_, lease, unspent) in idle.into_iter().take(HOLDERS_MAX) {
-        if expected >= needed {
+    for (_, lease, unspent) in idle.into_iter().take(most) {
+        if expected >= enough {
             break;
         }
-        let half = unspent.div_ceil(2);
-        expected = expected.saturating_add(half);
-        recalls.push(ask(book, key, lease, half, now_us, until_us));
+        let units = if whole {
+            unspent.min(enough - expected)
+        } else {
+            unspent.div_ceil(2)
+        };
+        expected = expected.saturating_add(units);
+        let recall = ask(book, key, lease, units, now_us, until_us);
+        recalls.push(Recall { whole, ..recall });
     }
     Choice { recalls, again_us }
 }
@@ -173,8 +199,10 @@ pub(crate) fn ask(
         generation: lease.generation,
         returned_total_target: lease.returned_total.saturating_add(units),
         granted_total: lease.granted_total,
+        whole: false,
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,6 +240,7 @@ mod tests {
     fn asked(book: &mut Book, leases: &[LeaseView], needed: u64) -> Vec<(u128, u64)> {
         let terms = Terms {
             needed,
+            head: 0,
             least_us: 1_000_000,
             now_us: 100_000_000,
             until_us: 100_250_000,
@@ -232,6 +261,29 @@ mod tests {
         assert_eq!(asked(&mut book, &leases, 3), [(2, 5)]);
         let mut book = Book::default();
         assert_eq!(asked(&mut book, &leases, 8), [(1, 5), (2, 5)]);
+    }
+
+    #[test]
+    fn everything_is_asked_for_when_halves_cannot_be_enough_for_a_first_request() {
+        let leases: Vec<_> = (1..=9).map(|session| lease(session, 10)).collect();
+        let asked = |head| -> Vec<(u64, bool)> {
+            let terms = Terms {
+                needed: 50,
+                head,
+                least_us: 1_000_000,
+                now_us: 100_000_000,
+                until_us: 100_250_000,
+            };
+            choose(&mut Book::default(), &key(), &leases, |_| true, terms)
+                .recalls
+                .into_iter()
+                .map(|recall| (recall.returned_total_target, recall.whole))
+                .collect()
+        };
+        assert_eq!(asked(0), [(5, false); 4]);
+        assert_eq!(asked(20), [(5, false); 4], "halves of four are enough");
+        assert_eq!(asked(25), [(10, true), (10, true), (5, true)]);
+        assert_eq!(asked(1_000).len(), 9);
     }
 
     #[test]

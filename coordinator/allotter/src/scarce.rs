@@ -8,7 +8,7 @@ use leasehold_key::Key;
 use leasehold_ledger::{
     Ledger,
     entry::SessionId,
-    outcome::{Code, Refusal},
+    outcome::{Code, LeaseView, Refusal},
     policy::Policy,
 };
 
@@ -68,8 +68,20 @@ impl Scarce<'_> {
     }
 
     /// When it is worth asking again: when the next units are free by time, or else
-    /// when the first session ends that has some, or else after a while.
-    fn retry_after_us(&self, ledger: &Ledger) -> u64 {
+    /// when the first session ends that has some and cannot be asked, or else after
+    /// a while.
+    fn retry_after_us(&self, ledger: &Ledger, attached: &HashMap<SessionId, u64>) -> u64 {
+        if self.next_free_us.is_none() {
+            let leases = ledger.account(self.key).map(|account| account.leases);
+            let holds = |lease: &LeaseView| {
+                attached.contains_key(&lease.session) && recall::booked(lease) > 0
+            };
+            // Who is there renews its session, so its end says nothing, but it may
+            // spend or hand back at any moment.
+            if leases.is_some_and(|leases| leases.iter().any(holds)) {
+                return LOOK_AGAIN_US;
+            }
+        }
         ledger
             .more_free_at(self.key, self.now_us)
             .map_or(LOOK_AGAIN_US, |when_us| {
@@ -113,12 +125,26 @@ pub(crate) fn answer_waiting(
     }
     waiting.sort_unstable();
     let under_way = book.recalls_under_way(now_us);
+    // What is kept for the others is not there for the greedy.
+    let only_greedy = waiting
+        .iter()
+        .all(|(_, session)| fairness.is_greedy(*session));
+    let kept = if only_greedy { fairness.reserve() } else { 0 };
+    let there = supply
+        .free
+        .saturating_sub(kept)
+        .saturating_add(under_way.unwrap_or(0));
     let needed: u64 = waiting
         .iter()
         .filter_map(|(_, session)| book.holders.get(session))
         .fold(0_u64, |sum, holder| sum.saturating_add(holder.waiting))
-        .saturating_sub(supply.free)
-        .saturating_sub(under_way.unwrap_or(0));
+        .saturating_sub(there);
+    let first = waiting.first().map(|(_, session)| *session);
+    let head = first
+        .filter(|session| !fairness.is_greedy(*session))
+        .and_then(|session| book.holders.get(&session))
+        .filter(|holder| holder.head > 1)
+        .map_or(0, |holder| holder.head.saturating_sub(there));
     let asks = needed > 0
         && now_us >= book.no_recall_until_us
         && waiting
@@ -138,6 +164,7 @@ pub(crate) fn answer_waiting(
             |session| attached.contains_key(&session),
             Terms {
                 needed,
+                head,
                 least_us,
                 now_us,
                 until_us: scarce.recall_until_us(),
@@ -173,7 +200,7 @@ pub(crate) fn answer_waiting(
     }
     let refusal = Refusal {
         code: Code::Limit,
-        retry_after_us: Some(scarce.retry_after_us(ledger)),
+        retry_after_us: Some(scarce.retry_after_us(ledger, attached)),
     };
     let mut gone = 0_usize;
     for session in &refuse {

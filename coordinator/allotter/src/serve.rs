@@ -331,8 +331,8 @@ mod tests {
             book.set(SessionId(session), changed);
         }
         let policy = Policy::new(Kind::SlidingWindow {
-            limit: 60,
-            window_us: 60_000_000,
+            limit: 120,
+            window_us: 120_000_000,
         });
         let fairness = Fairness::judge(&mut book, &policy, 0, 1);
         let units = |free| -> Vec<(u128, u64)> {

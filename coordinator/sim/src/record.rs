@@ -115,7 +115,7 @@ impl Tally {
                     tally.waited += u64::from(answer.waited);
                     if answer.verdict == Verdict::Admitted {
                         tally.admitted += 1;
-                        tally.units += outcome.request.units;
+                        tally.units = tally.units.saturating_add(outcome.request.units);
                     } else {
                         tally.refused += 1;
                     }

@@ -326,3 +326,76 @@ fn a_long_window_that_is_hardly_used_refuses_nobody_although_demand_is_far_above
     assert!((800..1_000).contains(&tally.requests), "{tally:?}");
     assert_eq!(tally.refused, 0, "{tally:?}");
 }
+
+/// One request of almost the whole limit now and then, at gateways in turn: what the
+/// last one was given lies there when the next one comes.
+#[test]
+fn a_request_of_the_whole_limit_is_served_although_the_units_lie_elsewhere() {
+    let period_us = 20 * SECOND;
+    for (kind, units) in [(window(100, 10 * SECOND), 100), (bucket(100), 92)] {
+        let mut setup = Setup::of_one_key(4, 4, kind);
+        setup.patience = RequestPatience::Within(9 * SECOND);
+        let mut leasehold = Leasehold::new(setup);
+        let flows = (0..12).map(|turn| Flow {
+            arrivals: Arrivals::Steady { per_second: 0.1 },
+            from_us: (1 + turn) * period_us,
+            until_us: (1 + turn) * period_us + 15 * SECOND,
+            ..flow(
+                0,
+                1.0,
+                Routing::One(usize::try_from(turn % 4).unwrap()),
+                Cost::Fixed(units),
+            )
+        });
+        let mut source = Traffic::new(4, 4, flows.collect());
+        let mut record = Record::new();
+        drive(&mut leasehold, &mut source, 15 * period_us, &mut record);
+        let tally = Tally::of(record.outcomes());
+        assert!(tally.requests >= 8, "{tally:?}");
+        assert_eq!(tally.admitted, tally.requests, "{units}: {tally:?}");
+    }
+}
+
+#[test]
+fn a_request_of_many_units_is_gathered_for_from_many_gateways() {
+    let mut setup = Setup::of_one_key(5, 32, window(100, 60 * SECOND));
+    setup.patience = RequestPatience::OneAnswer;
+    let mut leasehold = Leasehold::new(setup);
+    let flows = vec![
+        flow(0, 0.4, Routing::Even, Cost::Fixed(1)),
+        flow(0, 1.0 / 60.0, Routing::Even, Cost::Fixed(30)),
+    ];
+    let mut source = Traffic::new(5, 32, flows);
+    let mut record = Record::new();
+    drive(&mut leasehold, &mut source, RUN_US, &mut record);
+    let heavy = record
+        .outcomes()
+        .iter()
+        .filter(|seen| seen.request.units == 30);
+    let (mut all, mut admitted) = (0, 0);
+    for seen in heavy {
+        all += 1;
+        let verdict = seen.answer.as_ref().map(|answer| answer.verdict);
+        admitted += u64::from(verdict == Some(Verdict::Admitted));
+    }
+    assert!(all >= 3, "{all}");
+    assert_eq!(admitted, all);
+}
+
+#[test]
+fn leaders_that_are_lost_twice_at_once_are_replaced_once() {
+    let mut setup = Setup::of_one_key(6, 2, window(1_000, 10 * SECOND));
+    let loss = |at_us| Fault {
+        kind: FaultKind::LeaderLoss,
+        at_us,
+        for_us: 2 * SECOND,
+    };
+    setup.faults = vec![loss(21 * SECOND), loss(20 * SECOND)];
+    let mut leasehold = Leasehold::new(setup);
+    let traffic = vec![flow(0, 20.0, Routing::Even, Cost::Fixed(1))];
+    let mut source = Traffic::new(6, 2, traffic);
+    let mut record = Record::new();
+    drive(&mut leasehold, &mut source, 120 * SECOND, &mut record);
+    let after = Tally::of(record.since(40 * SECOND));
+    assert_eq!(after.refused, 0, "{after:?}");
+}

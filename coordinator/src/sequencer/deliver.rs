@@ -161,6 +161,7 @@ impl<L: Log> Sequencer<L> {
                         generation: recall.generation,
                         returned_total_target: recall.returned_total_target,
                         granted_total: recall.granted_total,
+                        whole: recall.whole,
                     },
                 ));
             }

@@ -35,6 +35,8 @@ pub(crate) enum Event {
         returned_total_target: u64,
         /// What the lease was granted so far.
         granted_total: u64,
+        /// All that is left up to the target is needed, not half of it.
+        whole: bool,
     },
     /// This node does not lead; the leader's URL, empty when unknown.
     Moved(String),

@@ -266,11 +266,13 @@ pub(crate) fn event(event: Event) -> v1::CoordinatorMessage {
             generation,
             returned_total_target,
             granted_total,
+            whole,
         } => Kind::Recall(v1::Recall {
             key_id,
             generation,
             returned_total_target,
             granted_total,
+            whole,
         }),
         Event::Moved(leader) => Kind::Moved(v1::Moved { leader }),
         Event::Settled(session) => Kind::Settled(v1::Settled {

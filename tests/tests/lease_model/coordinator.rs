@@ -399,6 +399,7 @@ impl Coordinator {
                         generation: lease.generation,
                         returned_total_target: target,
                         granted_total: lease.granted_total,
+                        whole: rng.random(),
                     },
                 ));
             }

@@ -362,11 +362,13 @@ impl Gateway {
                 generation,
                 returned_total_target,
                 granted_total,
+                whole,
             } => Incoming::Recall {
                 key_id: self.key_id(&key),
                 generation,
                 returned_total_target,
                 granted_total,
+                whole,
             },
             Down::Settled { session } => {
                 Incoming::Settled(message::SessionId(session.0.to_be_bytes()))

@@ -63,6 +63,7 @@ pub(crate) enum Down {
         generation: u64,
         returned_total_target: u64,
         granted_total: u64,
+        whole: bool,
     },
     Settled {
         session: SessionId,

@@ -56,6 +56,7 @@ impl ClientCore {
                     generation,
                     returned_total_target,
                     granted_total,
+                    whole,
                 },
                 Phase::Open,
             ) => {
@@ -67,7 +68,7 @@ impl ClientCore {
                 };
                 self.on_grant(&grant, now);
                 if let Some(core) = self.announced(key_id) {
-                    core.recall(generation, returned_total_target);
+                    core.recall(generation, returned_total_target, whole);
                     self.ready.insert(key_id);
                 }
                 Next::Stay

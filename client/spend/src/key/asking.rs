@@ -172,11 +172,11 @@ impl KeyCore {
         self.slot.set_asked(told.waiting > 0);
     }
 
-    /// The coordinator wants units back: half of what is left, towards its target,
-    /// and nothing while requests wait here. What is wanted is stated anew.
-    pub(crate) fn recall(&mut self, generation: u64, returned_total_target: u64) {
+    /// The coordinator wants units back: half of what is left or the `whole`, towards
+    /// its target, and nothing while requests wait here. What is wanted is stated anew.
+    pub(crate) fn recall(&mut self, generation: u64, returned_total_target: u64, whole: bool) {
         self.slot
-            .give_back_half_to(generation, returned_total_target);
+            .give_back_to(generation, returned_total_target, whole);
         // One that crossed the return of everything finds a key that wants nothing.
         if self.sample.current.is_some() {
             self.wants = !self.is_closed;

@@ -7,7 +7,7 @@ use super::{
 
 /// Two spenders of one unit each beside what the driver does with a key of which
 /// three units are left. Hands the totals before and after to `judge`.
-fn two_spenders_of_three(recall: fn(&Slot), judge: fn(Totals)) {
+fn two_spenders_of_three(recall: fn(&Slot), most: fn(u64) -> u64, judge: fn(Totals)) {
     model(move || {
         let slot = slot_with(3);
         let spenders: Vec<_> = (0..2)
@@ -25,34 +25,45 @@ fn two_spenders_of_three(recall: fn(&Slot), judge: fn(Totals)) {
         assert_eq!(last.spent, admitted, "{last:?}");
         assert!(before.spent <= after.spent, "{before:?} {after:?}");
         assert!(after.spent <= last.spent, "{after:?} {last:?}");
-        assert!(
-            after.returned <= before.left.div_ceil(2),
-            "{before:?} {after:?}"
-        );
+        assert!(after.returned <= most(before.left), "{before:?} {after:?}");
         judge(last);
     });
 }
 
-/// Planted bug: `give_back_half_to` does not halve what is there.
+/// Planted bug: `give_back_to` does not halve what is there.
 #[test]
 fn a_recall_beside_two_spenders_takes_half_of_what_is_left_at_most() {
     two_spenders_of_three(
         |slot| {
-            slot.give_back_half_to(1, 9);
+            slot.give_back_to(1, 9, false);
         },
+        |left| left.div_ceil(2),
         |last| assert!(last.returned >= 1, "a third unit is left: {last:?}"),
     );
 }
 
-/// Planted bug: `give_back_half_to` takes the target for a number of units.
+/// Planted bug: `give_back_to` takes the target for a number of units.
 #[test]
 fn a_recall_beside_two_spenders_that_comes_twice_stays_within_its_target() {
     two_spenders_of_three(
         |slot| {
-            slot.give_back_half_to(1, 1);
-            slot.give_back_half_to(1, 1);
+            slot.give_back_to(1, 1, false);
+            slot.give_back_to(1, 1, false);
         },
+        |left| left.div_ceil(2),
         |last| assert_eq!(last.returned, 1, "{last:?}"),
+    );
+}
+
+/// Planted bug: `give_back_to` hands back what a spender has taken meanwhile.
+#[test]
+fn a_recall_of_the_whole_beside_two_spenders_takes_what_is_left_and_no_more() {
+    two_spenders_of_three(
+        |slot| {
+            slot.give_back_to(1, 9, true);
+        },
+        |left| left,
+        |last| assert_eq!(last.left, 0, "{last:?}"),
     );
 }
 
@@ -82,7 +93,7 @@ fn a_recall_leaves_what_a_waiting_request_will_use() {
             })
         };
         let was_waiting = waits.load(Ordering::Acquire);
-        key.recall(1, 1);
+        key.recall(1, 1, false);
         let mut reports = Vec::new();
         key.report(1, &At(0), &mut reports);
         let mut waiter = waiter.join().unwrap();

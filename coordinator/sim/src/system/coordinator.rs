@@ -448,6 +448,7 @@ impl Coordinator {
                     generation: recall.generation,
                     returned_total_target: recall.returned_total_target,
                     granted_total: recall.granted_total,
+                    whole: recall.whole,
                 },
                 Class::Keyed,
             ));

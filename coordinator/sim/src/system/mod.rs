@@ -17,6 +17,7 @@ use leasehold_spend::message::{Incoming, Outgoing};
 use rand::Rng as _;
 
 pub use coordinator::Load;
+use setup::merged;
 pub use setup::{Fault, FaultKind, Network, RequestPatience, Setup, promise_of, shipped_policy};
 
 use self::{
@@ -128,7 +129,7 @@ impl Leasehold {
             let starts_us = leasehold.rng.random_range(0..interval_us);
             leasehold.wake(gateway, starts_us);
         }
-        for fault in leasehold.setup.faults.clone() {
+        for fault in merged(&leasehold.setup.faults) {
             leasehold.at(fault.at_us, Event::Begin(fault.kind, fault.for_us));
         }
         leasehold

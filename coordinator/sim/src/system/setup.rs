@@ -92,6 +92,27 @@ pub enum FaultKind {
     LeaderLoss,
 }
 
+/// The faults with those of one kind that overlap made into one that lasts until the
+/// last of them ends: who has failed cannot fail again before.
+pub(super) fn merged(faults: &[Fault]) -> Vec<Fault> {
+    let mut merged: Vec<Fault> = Vec::with_capacity(faults.len());
+    let mut ordered = faults.to_vec();
+    ordered.sort_by_key(|fault| fault.at_us);
+    for fault in ordered {
+        let end_us = |fault: &Fault| fault.at_us.saturating_add(fault.for_us);
+        let before = merged
+            .iter_mut()
+            .find(|before| before.kind == fault.kind && end_us(before) >= fault.at_us);
+        match before {
+            Some(before) => {
+                before.for_us = end_us(before).max(end_us(&fault)) - before.at_us;
+            }
+            None => merged.push(fault),
+        }
+    }
+    merged
+}
+
 impl Setup {
     /// Gateways with one key that follows `kind`, everything else as it is shipped,
     /// 5 ms one way and nothing going wrong.
