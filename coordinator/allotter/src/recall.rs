@@ -131,10 +131,12 @@ pub(crate) fn choose(
 
 /// Who makes so much less use of a unit that it should be where there is none: its
 /// demand per unit held is less than a third of the demand of a session that has
-/// nothing. Nobody, while the answer to a recall is awaited.
+/// nothing and may be given something: a unit that nobody else may have would come
+/// back at once. Nobody, while the answer to a recall is awaited.
 pub(crate) fn least_useful(
     book: &Book,
     attached: impl Fn(SessionId) -> bool,
+    may_get: impl Fn(SessionId) -> bool,
     now_us: u64,
 ) -> Option<SessionId> {
     if book.recalls_under_way(now_us).is_some() {
@@ -145,7 +147,7 @@ pub(crate) fn least_useful(
     for (session, holder) in &book.holders {
         let (demand, held) = (holder.demand_milli, holder.held_at(now_us));
         if held == 0 {
-            if holder.want > 0 {
+            if holder.want > 0 && may_get(*session) {
                 poorest = poorest.max(demand);
             }
             continue;
@@ -317,18 +319,29 @@ mod tests {
         book.set(SessionId(2), with(1_000, 1, 0));
         book.set(SessionId(3), with(2_000, 1, 0));
         assert_eq!(
-            least_useful(&book, |_| true, 0),
+            least_useful(&book, |_| true, |_| true, 0),
             None,
             "three times are not more"
         );
         book.set(SessionId(3), with(2_000, 3, 0));
-        assert_eq!(least_useful(&book, |_| true, 0), Some(SessionId(3)));
-        assert_eq!(least_useful(&book, |session| session.0 != 3, 0), None);
+        assert_eq!(
+            least_useful(&book, |_| true, |_| true, 0),
+            Some(SessionId(3))
+        );
+        assert_eq!(
+            least_useful(&book, |session| session.0 != 3, |_| true, 0),
+            None
+        );
+        assert_eq!(
+            least_useful(&book, |_| true, |session| session.0 != 1, 0),
+            None,
+            "who has none may get none"
+        );
         let mut asked = with(10, 1, 0);
         asked.recalled_until_us = Some(1);
         book.set(SessionId(4), asked);
         assert_eq!(
-            least_useful(&book, |_| true, 0),
+            least_useful(&book, |_| true, |_| true, 0),
             None,
             "an answer is awaited"
         );

@@ -263,7 +263,8 @@ fn rebalance(
         return;
     }
     let attached = |session| attached.contains_key(&session);
-    let lease = recall::least_useful(book, attached, scarce.now_us)
+    let may_get = |session| scarce.fairness.bars(session).is_none();
+    let lease = recall::least_useful(book, attached, may_get, scarce.now_us)
         .and_then(|session| ledger.lease(session, scarce.key))
         .filter(|lease| lease.current && recall::booked(lease) > 0);
     if let Some(lease) = lease {

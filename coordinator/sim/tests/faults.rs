@@ -399,3 +399,21 @@ fn leaders_that_are_lost_twice_at_once_are_replaced_once() {
     let after = Tally::of(record.since(40 * SECOND));
     assert_eq!(after.refused, 0, "{after:?}");
 }
+
+#[test]
+fn a_unit_does_not_go_to_and_fro_between_a_quiet_gateway_and_a_greedy_one() {
+    let setup = Setup::of_one_key(7, 2, window(2, 60 * SECOND));
+    let mut leasehold = Leasehold::new(setup);
+    let flows = vec![
+        flow(0, 0.5, Routing::One(0), Cost::Fixed(1)),
+        flow(0, 0.01, Routing::One(1), Cost::Fixed(1)),
+    ];
+    let mut source = Traffic::new(7, 2, flows);
+    let mut record = Record::new();
+    drive(&mut leasehold, &mut source, RUN_US, &mut record);
+    let (messages, requests) = (leasehold.messages().keyed, record.outcomes().len() as u64);
+    assert!(
+        messages < 10 * requests,
+        "{messages} for {requests} requests"
+    );
+}
