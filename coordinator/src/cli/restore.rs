@@ -168,6 +168,7 @@ fn first_member(config: &Config) -> Member {
             .clone()
             .unwrap_or_else(|| format!("http://{}", config.listen)),
         admin_url: config.admin_advertise.clone().unwrap_or_default(),
+        region: config.region.clone().unwrap_or_default(),
         disk_id: 0,
     }
 }

@@ -250,7 +250,7 @@ pub(super) fn load(flags: &ServeFlags) -> Result<(Raw, Vec<String>), ConfigError
 }
 
 fn is_field(name: &str) -> bool {
-    const FIELDS: [&str; 16] = [
+    const FIELDS: [&str; 17] = [
         "node_id",
         "data_dir",
         "listen",
