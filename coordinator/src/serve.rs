@@ -270,6 +270,8 @@ fn node_config(config: &Config, client_url: String, admin_url: String) -> NodeCo
             election_min: config.raft.election_timeout_min,
             election_max: config.raft.election_timeout_max,
             wall_clock_tolerance: config.wall_clock_tolerance,
+            snapshot_every_entries: config.snapshots.every_entries,
+            snapshot_keep_entries: config.snapshots.keep_entries,
             ..ReplicaConfig::new(config.node_id, config.data_dir.clone())
         },
         initial_settings: config.cluster.clone(),

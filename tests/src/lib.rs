@@ -3,6 +3,7 @@
 //! Tests judge by what gateways saw (`leasehold-checkers`), not by the books.
 
 mod gateway_process;
+pub mod nemesis;
 mod request_log;
 mod results;
 

@@ -49,6 +49,8 @@ pub struct Config {
     pub wall_clock_tolerance: Duration,
     /// Heartbeats and elections.
     pub raft: RaftTiming,
+    /// How much of the log is kept.
+    pub snapshots: SnapshotRhythm,
     /// Settings of a cluster that this node creates; an existing cluster keeps its own.
     pub cluster: Settings,
     /// What is legal and probably not meant; to be logged once logging works.
@@ -94,6 +96,15 @@ pub struct RaftTiming {
     pub election_timeout_min: Duration,
     /// And at most so long.
     pub election_timeout_max: Duration,
+}
+
+/// When a snapshot is taken, and what of the log stays behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotRhythm {
+    /// A snapshot is taken once this many entries were applied since the last.
+    pub every_entries: u64,
+    /// Applied entries kept behind a snapshot, for followers that lag.
+    pub keep_entries: u64,
 }
 
 /// Why a configuration was refused; nothing was started or written.
@@ -232,6 +243,7 @@ impl Config {
             )?,
             wall_clock_tolerance: check_tolerance(raw.wall_clock_tolerance_ms)?,
             raft: check_raft(&raw.raft)?,
+            snapshots: check_snapshots(&raw.raft)?,
             cluster: raw.cluster.check()?,
             node_id: raw.node_id,
             data_dir: raw.data_dir,
@@ -395,6 +407,21 @@ fn check_raft(raw: &raw::RawRaft) -> Result<RaftTiming, ConfigError> {
         heartbeat: Duration::from_millis(raw.heartbeat_ms),
         election_timeout_min: Duration::from_millis(raw.election_timeout_min_ms),
         election_timeout_max: Duration::from_millis(raw.election_timeout_max_ms),
+    })
+}
+
+fn check_snapshots(raw: &raw::RawRaft) -> Result<SnapshotRhythm, ConfigError> {
+    for (name, entries) in [
+        ("snapshot_every_entries", raw.snapshot_every_entries),
+        ("snapshot_keep_entries", raw.snapshot_keep_entries),
+    ] {
+        if !(10..=1_000_000).contains(&entries) {
+            return invalid(format!("raft.{name} ({entries}) must be 10 to 1000000"));
+        }
+    }
+    Ok(SnapshotRhythm {
+        every_entries: raw.snapshot_every_entries,
+        keep_entries: raw.snapshot_keep_entries,
     })
 }
 

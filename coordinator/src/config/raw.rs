@@ -116,6 +116,8 @@ pub(super) struct RawRaft {
     pub(super) heartbeat_ms: u64,
     pub(super) election_timeout_min_ms: u64,
     pub(super) election_timeout_max_ms: u64,
+    pub(super) snapshot_every_entries: u64,
+    pub(super) snapshot_keep_entries: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -156,6 +158,8 @@ impl Default for Raw {
                 heartbeat_ms: 100,
                 election_timeout_min_ms: 500,
                 election_timeout_max_ms: 1_000,
+                snapshot_every_entries: 5_000,
+                snapshot_keep_entries: 5_000,
             },
             cluster: RawCluster {
                 session_ttl_ms: cluster.session_ttl_us / 1_000,

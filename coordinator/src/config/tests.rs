@@ -45,6 +45,8 @@ fn without_any_source_the_documented_defaults_hold() {
         config.raft.election_timeout_max,
         Duration::from_millis(1_000)
     );
+    assert_eq!(config.snapshots.every_entries, 5_000);
+    assert_eq!(config.snapshots.keep_entries, 5_000);
     assert!(config.warnings.is_empty());
 }
 
@@ -100,6 +102,8 @@ fn every_refusal_names_the_field_its_value_and_what_is_allowed() {
         "[raft]\nheartbeat_ms = 5",
         "[raft]\nheartbeat_ms = 400",
         "[raft]\nelection_timeout_max_ms = 500",
+        "[raft]\nsnapshot_every_entries = 9",
+        "[raft]\nsnapshot_keep_entries = 2000000",
         "[raft]\nelection = 1",
         "[[initial_members]]\nnode_id = 0\npeer = '127.0.0.1:7071'",
         "[[initial_members]]\nnode_id = 1\npeer = '127.0.0.1'",

@@ -1,8 +1,12 @@
 //! A gateway as a process: the real client, offered load, and an admission log.
 //! Spends until its standard input ends, then hands everything back and prints a
 //! summary. Knows no limit and judges nothing.
+//!
+//! With `--history` it also notes how long requests waited and when it could not
+//! run, and tries to connect until it is told to end.
 
 use std::{
+    collections::BTreeMap,
     error::Error,
     future::{Future as _, poll_fn},
     io::Read as _,
@@ -16,6 +20,7 @@ use std::{
 };
 
 use clap::Parser;
+use leasehold_checkers::{HistoryWriter, Pause, Record as Noted, Request};
 use leasehold_client::{Budget, Client, Verdict};
 use leasehold_tests::{
     Admission, AdmissionWriter, Load, Manner, NotedRequest, RequestWriter, Summary, Told, clock_ns,
@@ -36,6 +41,9 @@ struct Flags {
     /// Where what becomes of every request is logged, if anywhere
     #[arg(long)]
     requests: Option<PathBuf>,
+    /// Where waits and pauses are noted, if anywhere
+    #[arg(long)]
+    history: Option<PathBuf>,
     /// Offered load, as in flood:acme/orders=100; may be repeated
     #[arg(long)]
     load: Vec<Load>,
@@ -45,12 +53,115 @@ struct Flags {
 struct Record {
     log: AdmissionWriter,
     requests: Option<RequestWriter>,
+    waits: Option<Waits>,
     summary: Summary,
+}
+
+/// Requests that wait, and what is noted of them.
+struct Waits {
+    gateway: String,
+    history: HistoryWriter,
+    next: u64,
+    /// By number: the key, and when it was called.
+    pending: BTreeMap<u64, (Arc<str>, u64)>,
+}
+
+/// What `spend` waits at most, unless a policy says otherwise.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// Waits of so long are all noted, of shorter ones some.
+const SLOW: Duration = Duration::from_millis(400);
+const ONE_IN: u64 = 8;
+/// A request that waits for so long is noted while it waits.
+const OVERDUE: Duration = Duration::from_secs(5);
+const PULSE: Duration = Duration::from_millis(20);
+/// A process that misses its pulse for so long did not run.
+const PAUSED: Duration = Duration::from_millis(100);
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Waits {
+    fn begin(&mut self, key: &Arc<str>, call_ns: u64) -> u64 {
+        self.next += 1;
+        self.pending.insert(self.next, (Arc::clone(key), call_ns));
+        self.next
+    }
+
+    fn end(&mut self, number: u64, waited: bool, return_ns: u64) -> std::io::Result<()> {
+        let Some((key, call_ns)) = self.pending.remove(&number) else {
+            return Ok(());
+        };
+        let is_slow = return_ns.saturating_sub(call_ns) > nanos(SLOW);
+        if is_slow || (waited && number.is_multiple_of(ONE_IN)) {
+            self.note(&key, call_ns, Some(return_ns), return_ns)?;
+        }
+        Ok(())
+    }
+
+    fn note(
+        &mut self,
+        key: &str,
+        call_ns: u64,
+        return_ns: Option<u64>,
+        looked_ns: u64,
+    ) -> std::io::Result<()> {
+        self.history.write(&Noted::Request(Request {
+            gateway: self.gateway.clone(),
+            key: key.to_owned(),
+            call_ns,
+            return_ns,
+            looked_ns,
+            patience_ns: nanos(PATIENCE),
+        }))
+    }
+
+    /// Notes those that should have returned long ago.
+    fn overdue(&mut self) -> std::io::Result<()> {
+        let now = clock_ns();
+        let overdue: Vec<(Arc<str>, u64)> = self
+            .pending
+            .values()
+            .filter(|(_, call_ns)| now.saturating_sub(*call_ns) > nanos(OVERDUE))
+            .cloned()
+            .collect();
+        for (key, call_ns) in overdue {
+            self.note(&key, call_ns, None, now)?;
+        }
+        Ok(())
+    }
+}
+
+/// Notes when this process could not run: stopped, or without a processor.
+fn take_pulse(shared: Shared) {
+    std::thread::spawn(move || {
+        let mut last = clock_ns();
+        loop {
+            std::thread::sleep(PULSE);
+            let now = clock_ns();
+            if now.saturating_sub(last) > nanos(PAUSED)
+                && let Some(waits) = &mut lock(&shared).waits
+            {
+                let pause = Noted::Pause(Pause {
+                    gateway: waits.gateway.clone(),
+                    from_ns: last,
+                    to_ns: now,
+                });
+                if let Err(error) = waits.history.write(&pause) {
+                    eprintln!("gateway: {error}");
+                }
+            }
+            last = now;
+        }
+    });
 }
 
 impl Record {
     fn flush(&mut self) -> std::io::Result<()> {
         self.log.flush()?;
+        if let Some(waits) = &mut self.waits {
+            waits.history.flush()?;
+        }
         self.requests.as_mut().map_or(Ok(()), RequestWriter::flush)
     }
 }
@@ -130,9 +241,18 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let flags = Flags::parse();
     let log = AdmissionWriter::create(&flags.log)?;
     let requests = flags.requests.as_deref().map(RequestWriter::create);
+    let history = flags.history.as_deref().map(HistoryWriter::create);
+    let waits = history.transpose()?.map(|history| Waits {
+        gateway: flags.holder.clone(),
+        history,
+        next: 0,
+        pending: BTreeMap::new(),
+    });
+    let is_patient = waits.is_some();
     let shared: Shared = Arc::new(Mutex::new(Record {
         log,
         requests: requests.transpose()?,
+        waits,
         summary: Summary::default(),
     }));
     let stop = Arc::new(AtomicBool::new(false));
@@ -145,20 +265,38 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         }
     });
 
-    let mut builder = Client::builder().holder(flags.holder.as_str());
-    for endpoint in &flags.endpoint {
-        builder = builder.endpoint(endpoint.as_str());
+    if is_patient {
+        take_pulse(Arc::clone(&shared));
     }
-    let client = builder.connect().await?;
+    let builder = Client::builder()
+        .holder(flags.holder.as_str())
+        .endpoints(flags.endpoint);
+    let client = loop {
+        match builder.clone().connect().await {
+            Ok(client) => break client,
+            Err(_) if is_patient && !stop.load(Ordering::Relaxed) => {}
+            Err(_) if is_patient => {
+                println!("{}", serde_json::to_string(&lock(&shared).summary)?);
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
     let mut streams = tokio::task::JoinSet::new();
     for load in flags.load {
         let budget = client.budget(&load.key)?;
         streams.spawn(offer(load, budget, Arc::clone(&shared), Arc::clone(&stop)));
     }
     let mut flush = tokio::time::interval(FLUSH_EVERY);
+    let mut overdue = tokio::time::interval(OVERDUE);
     loop {
         tokio::select! {
             _ = flush.tick() => lock(&shared).flush()?,
+            _ = overdue.tick() => {
+                if let Some(waits) = &mut lock(&shared).waits {
+                    waits.overdue()?;
+                }
+            }
             ended = streams.join_next() => match ended {
                 Some(ended) => ended??,
                 None => break,
@@ -187,7 +325,11 @@ async fn offer(
         let (budget, shared, key) = (budget.clone(), Arc::clone(&shared), Arc::clone(&key));
         waiting.spawn(async move {
             let call_ns = clock_ns();
+            let number = (lock(&shared).waits.as_mut()).map(|waits| waits.begin(&key, call_ns));
             let (verdict, waited) = spend_one(&budget).await;
+            if let Some((number, waits)) = number.zip(lock(&shared).waits.as_mut()) {
+                waits.end(number, waited, clock_ns())?;
+            }
             note(&shared, &key, call_ns, waited, &verdict)
         });
     };

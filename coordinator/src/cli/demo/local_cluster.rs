@@ -314,6 +314,19 @@ impl LocalCluster {
         request(to, "POST", path, Some(body))
     }
 
+    /// Asks one address once, whoever listens there.
+    ///
+    /// # Errors
+    /// When there is no answer: what became of the request is unknown.
+    pub fn ask(
+        to: SocketAddr,
+        method: &str,
+        path: &str,
+        body: Option<&serde_json::Value>,
+    ) -> io::Result<Answer> {
+        request(to, method, path, body)
+    }
+
     /// Ports that nobody listens on.
     ///
     /// # Errors
