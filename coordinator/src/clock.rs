@@ -88,6 +88,15 @@ mod tests {
     }
 
     #[test]
+    fn only_clocks_that_nobody_sets_are_read() {
+        let read = |id| micros(clock_gettime(id));
+        let (boot, raw) = (read(ClockId::Boottime), read(ClockId::MonotonicRaw));
+        let reading = Reading::now();
+        assert!((boot..=read(ClockId::Boottime)).contains(&reading.boot_us));
+        assert!((raw..=read(ClockId::MonotonicRaw)).contains(&reading.raw_us));
+    }
+
+    #[test]
     fn a_clock_that_went_back_gives_no_elapsed_time() {
         let from = Reading {
             boot_us: 1_000,

@@ -7,8 +7,10 @@
 mod fixture;
 
 use leasehold_spend::{
-    At, Code, SECOND, Verdict,
-    message::{Incoming, KeyGrant, LeaseState, Next, Outgoing, SessionId, SettleOut, SpentAge},
+    At, Clock, Code, SECOND, Verdict,
+    message::{
+        Incoming, KeyGrant, LeaseState, Next, Outgoing, SessionId, SettleOut, SpentAge, SyncOut,
+    },
 };
 
 use fixture::*;
@@ -239,6 +241,91 @@ fn an_age_says_at_least_so_long_ago() {
             "{units} units were not spent {age_us} µs ago"
         );
     }
+}
+
+#[test]
+fn an_age_leaves_out_the_time_for_which_the_machine_was_suspended() {
+    /// Deadlines go on while the machine sleeps, ages do not.
+    struct Slept {
+        now: u64,
+        slept: u64,
+    }
+    impl Clock for Slept {
+        fn now_ns(&self) -> u64 {
+            self.now
+        }
+        fn floor_ns(&self) -> u64 {
+            self.now - self.slept
+        }
+    }
+    let mut client = Client::open().with(10);
+    assert_eq!(client.spend(2), Verdict::Admitted);
+    client.after(10 * MS).outgoing();
+    // Awake for a second, and asleep for five.
+    let clock = Slept {
+        now: client.now + 6 * SECOND,
+        slept: 5 * SECOND,
+    };
+    let said = std::iter::from_fn(|| client.core.poll(&clock));
+    let reports = said.flat_map(|out| match out {
+        Outgoing::Sync(sync) => sync.reports,
+        _ => Vec::new(),
+    });
+    let ages: Vec<SpentAge> = reports.flat_map(|report| report.spent_ages).collect();
+    assert_eq!(ages.iter().map(|age| age.units).sum::<u64>(), 2);
+    assert!(ages.iter().all(|age| age.age_us <= 1_010_000), "{ages:?}");
+}
+
+#[test]
+fn an_acknowledged_report_leaves_only_newer_spends_to_be_dated() {
+    let mut client = Client::open().with(10);
+    assert_eq!(client.spend(2), Verdict::Admitted);
+    let dated = |sync: &SyncOut| -> u64 {
+        let ages = sync.reports.iter().flat_map(|report| &report.spent_ages);
+        ages.map(|age| age.units).sum()
+    };
+    let first = client.after(SECOND).sync();
+    assert_eq!(dated(&first), 2);
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    let second = client.after(SECOND).sync();
+    assert_eq!(dated(&second), 3, "the first may be lost");
+    client.synced(second.seq, Vec::new());
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    assert_eq!(dated(&client.after(SECOND).sync()), 1);
+}
+
+#[test]
+fn a_session_s_time_runs_from_when_its_open_was_sent() {
+    let mut client = Client::open();
+    client.hear(refusal("session_expired"));
+    assert_eq!(client.reconnect(), None);
+    let sent = client.now;
+    client.after(2 * SECOND).hear(opened(2, Vec::new()));
+    assert_eq!(client.spend(1), Verdict::Empty);
+    let seq = client.sync().seq;
+    client.hear(Incoming::Synced {
+        seq,
+        renewed: false,
+        grants: vec![grant(5, 10)],
+    });
+    client.now = sent + VALIDITY - 1;
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    client.now = sent + VALIDITY;
+    assert!(!client.spend(1).is_allowed());
+}
+
+#[test]
+fn a_lease_with_a_limit_of_its_own_and_no_known_beginning_has_ended() {
+    let mut client = Client::open();
+    assert_eq!(client.spend(1), Verdict::Empty);
+    let seq = client.sync().seq;
+    let pushed = KeyGrant {
+        valid_for_us: 2_000_000,
+        basis_seq: seq + 100,
+        ..grant(5, 10)
+    };
+    client.hear(Incoming::Granted(vec![pushed]));
+    assert!(!client.spend(1).is_allowed());
 }
 
 #[test]

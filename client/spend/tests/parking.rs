@@ -7,7 +7,7 @@
 mod fixture;
 
 use leasehold_spend::{
-    At, Begun, Code, Patience, SECOND, Verdict,
+    At, Begun, Code, Patience, SECOND, Sample, Verdict,
     message::{Incoming, KeyGrant, Policy, Refusal, Report},
 };
 
@@ -70,6 +70,10 @@ fn a_recall_is_a_target_for_the_returned_total() {
     client.hear(recall(4, 10));
     client.hear(recall(4, 10));
     client.hear(recall(3, 10));
+    let mut sample = Sample::default();
+    client.slot.sample(&mut sample);
+    let totals = sample.current.unwrap();
+    assert_eq!((totals.returned, totals.left), (4, 6));
     let report = client.report(5);
     assert!(report.returned_total >= 4 && report.left <= 6);
     assert_eq!(report.returned_total + report.left, 10);

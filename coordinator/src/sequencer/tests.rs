@@ -6,7 +6,6 @@ mod bench;
 
 use leasehold_key::{Key, Pattern};
 use leasehold_ledger::{
-    Ledger,
     entry::{Command, Rule, SessionId},
     policy::{Kind, Policy},
 };
@@ -146,17 +145,51 @@ async fn an_edit_of_very_many_keys_is_told_in_parts_and_of_each_key_once() {
     assert_eq!(told, (0..KEYS).collect::<Vec<_>>());
 }
 
+/// Items keep coming from another thread while entries are built, each with a
+/// reading from before it was sent.
 #[tokio::test]
 async fn cluster_time_of_an_entry_is_read_after_its_last_item_was_taken() {
-    let mut bench = Bench::with_budget(100).await;
-    let (mut holder, opened) = bench.open().await;
-    let before = Reading::now();
-    let anchor = bench.log.with_ledger(Ledger::now_us);
-    holder.sync(1, vec![ask(1, 1)]).await;
-    holder.next().await;
-    let after = bench.log.with_ledger(Ledger::now_us);
-    assert!(after >= anchor);
-    assert!(after - anchor <= before.elapsed_us() + opened.ttl_us);
+    const ITEMS: u64 = 20_000;
+    let bench = Bench::with_budget(100).await;
+    let Leadership::Leading {
+        anchor_us, since, ..
+    } = bench.leadership.borrow().clone()
+    else {
+        panic!("it leads");
+    };
+    let queue = bench.queue.clone();
+    let sent = tokio::task::spawn_blocking(move || {
+        let send = |units| {
+            let before = Reading::now();
+            let (reply, outcome) = oneshot::channel();
+            let command = Command::Spend { key: key(), units };
+            let item = Item::Command(CommandItem { command, reply });
+            queue.blocking_send(item).unwrap();
+            (before, outcome)
+        };
+        (1..=ITEMS).map(send).collect::<Vec<_>>()
+    });
+    let mut sent_at = Vec::new();
+    for (before, outcome) in sent.await.unwrap() {
+        outcome.await.unwrap().unwrap();
+        sent_at.push(anchor_us + since.elapsed_us_until(before));
+    }
+    let mut seen = 0;
+    for entry in &bench.log.books.lock().entries {
+        for command in &entry.commands {
+            let Command::Spend { units, .. } = command else {
+                continue;
+            };
+            seen += 1;
+            let asked_us = sent_at[usize::try_from(*units).unwrap() - 1];
+            assert!(
+                entry.now_us >= asked_us,
+                "dated {} µs before it was asked for",
+                asked_us - entry.now_us
+            );
+        }
+    }
+    assert_eq!(seen, ITEMS);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use leasehold_ledger::Ledger;
 use openraft::{
     StorageError,
+    storage::RaftLogStorage,
     testing::log::{StoreBuilder, Suite},
     type_config::TypeConfigExt,
 };
@@ -13,9 +14,9 @@ use crate::{
     raft::{
         log::Log,
         machine::{Belonging, Machine},
-        types::Types,
+        types::{Types, Vote},
     },
-    store::{self, Identity},
+    store::{self, Engine, Identity, Loaded, Mark, StoreError, Wal, Watermark, Write},
 };
 
 struct Builder;
@@ -42,6 +43,55 @@ impl StoreBuilder<Types, Log, Machine, TempDir> for Builder {
 #[test]
 fn the_storage_passes_openrafts_suite() {
     Types::run(async { Suite::test_all(Builder).await.unwrap() });
+}
+
+/// An engine whose barriers wait for permission.
+struct Gated(Arc<(std::sync::Mutex<bool>, std::sync::Condvar)>);
+
+impl Engine for Gated {
+    fn load(&mut self) -> Result<Loaded, StoreError> {
+        Ok(Loaded::default())
+    }
+
+    fn write(&mut self, _: &[Write]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn barrier(&mut self) -> Result<(), StoreError> {
+        let (is_open, opened) = &*self.0;
+        let mut is_open = is_open.lock().unwrap();
+        while !*is_open {
+            is_open = opened.wait(is_open).unwrap();
+        }
+        Ok(())
+    }
+
+    fn tidy(&mut self) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+}
+
+#[tokio::test]
+async fn a_vote_is_given_only_once_it_is_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let identity = Identity::load_or_create(dir.path(), 1).unwrap();
+    let watermark = Watermark::create(dir.path(), Mark::new(&identity)).unwrap();
+    let gate = Arc::new((std::sync::Mutex::new(false), std::sync::Condvar::new()));
+    let engine = Box::new(Gated(Arc::clone(&gate)));
+    let wal = Arc::new(Wal::start(engine, watermark, |reason| panic!("{reason}")).unwrap());
+    let mut log = Log::new(Loaded::default(), Arc::clone(&wal)).unwrap();
+    let vote = Vote::new(3, 1);
+    let mut given = Box::pin(log.save_vote(&vote));
+    // However long it is asked: nothing can be durable before the barrier.
+    for _ in 0..100 {
+        assert!(futures::poll!(given.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+    given.await.unwrap();
+    let mark = *Watermark::open(dir.path()).unwrap().unwrap().mark();
+    assert_eq!(mark.vote.map(|vote| vote.term), Some(3));
 }
 
 #[test]
