@@ -4,6 +4,7 @@ use leasehold_ledger::{
     CHUNK_BYTES_MAX, Ledger,
     entry::{Command, Entry, Grant, Rule, SessionId},
     outcome::{Availability, CommandOutcome},
+    settings::Settings,
 };
 use proptest::prelude::*;
 
@@ -256,6 +257,80 @@ fn the_digests_of_the_last_64_entries_are_kept() {
     }
     let restored = Ledger::decode(bytes(&log.ledger).as_slice()).unwrap();
     assert_eq!(restored.digest(), log.ledger.digest());
+}
+
+/// Entries that differ in one thing each; all else is equal, index and time included.
+#[test]
+fn ledgers_that_differ_in_anything_have_different_digests() {
+    let commands = |commands: Vec<Command>| Entry {
+        commands,
+        ..Entry::default()
+    };
+    let spend = |units| {
+        let key = key("w/a");
+        commands(vec![Command::Spend { key, units }])
+    };
+    let budget = |limit| {
+        let rule = Rule::Inline(window(limit, 60_000_000));
+        let pattern = pattern("w/b");
+        commands(vec![Command::PutBudget { pattern, rule }])
+    };
+    let policy = |limit| {
+        let policy = window(limit, 60_000_000);
+        let name = "p".to_owned();
+        commands(vec![Command::PutPolicy { name, policy }])
+    };
+    let tombstones = |tombstone_ttl_us| {
+        commands(vec![Command::PutSettings(Settings {
+            tombstone_ttl_us,
+            ..Settings::default()
+        })])
+    };
+    let node = |disk_id| {
+        let node_id = 7;
+        commands(vec![Command::RegisterNode { node_id, disk_id }])
+    };
+    let lease = |units| Entry {
+        grants: vec![Grant {
+            session: SessionId(1),
+            key: key("w/a"),
+            units,
+        }],
+        ..commands(vec![open(SessionId(1))])
+    };
+    let differences = [
+        (
+            "the time",
+            Entry::default(),
+            Entry {
+                now_us: 1,
+                ..Entry::default()
+            },
+        ),
+        ("an account", spend(1), spend(2)),
+        ("a lease", lease(1), lease(2)),
+        (
+            "a session",
+            commands(vec![open(SessionId(1))]),
+            commands(vec![open(SessionId(2))]),
+        ),
+        ("a budget", budget(1), budget(2)),
+        ("a policy", policy(1), policy(2)),
+        (
+            "the settings",
+            tombstones(60_000_000),
+            tombstones(61_000_000),
+        ),
+        ("a node's disk", node(1), node(2)),
+    ];
+    for (what, one, other) in differences {
+        let digest = |entry: &Entry| {
+            let mut log = log();
+            log.stamped(entry);
+            log.ledger.digest()
+        };
+        assert_ne!(digest(&one), digest(&other), "{what} is not in the digest");
+    }
 }
 
 #[test]
