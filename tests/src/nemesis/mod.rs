@@ -26,6 +26,7 @@ mod machine;
 mod node;
 mod operators;
 mod process;
+pub mod regions;
 mod report;
 mod run;
 mod samples;
@@ -34,7 +35,10 @@ mod world;
 
 use std::{
     path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 pub use report::Report;
@@ -71,4 +75,32 @@ pub struct Plan {
 #[must_use]
 pub fn fault_names() -> Vec<&'static str> {
     fault::kinds().into_iter().map(|kind| kind.name).collect()
+}
+
+/// Set by SIGINT or SIGTERM, so that everything that was started is ended.
+///
+/// # Errors
+/// When signals cannot be waited for.
+pub fn end_on_signal() -> std::io::Result<Arc<AtomicBool>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stop);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        (
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+        )
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        });
+        eprintln!("told to stop; ending everything that was started");
+        told.store(true, Ordering::Relaxed);
+    });
+    Ok(stop)
 }

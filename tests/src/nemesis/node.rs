@@ -43,6 +43,10 @@ pub(crate) struct Settings {
     pub(crate) sync_interval_ms: u64,
     pub(crate) snapshot_every_entries: u64,
     pub(crate) snapshot_keep_entries: u64,
+    /// Heartbeat interval, shortest and longest election timeout.
+    pub(crate) raft_ms: [u64; 3],
+    /// Where a node stands.
+    pub(crate) region: fn(u64) -> Option<&'static str>,
 }
 
 /// What a node's own metrics say.
@@ -76,14 +80,19 @@ impl Node {
              log = \"info,openraft=warn\"\n",
             data.display()
         );
+        if let Some(region) = (settings.region)(id) {
+            text.push_str(&format!("region = \"{region}\"\n"));
+        }
         for member in members {
             let peer = ground.advertised(Host::Node(*member))?;
             text.push_str(&format!(
                 "[[initial_members]]\nnode_id = {member}\npeer = \"{peer}:{PEER_PORT}\"\n"
             ));
         }
+        let [heartbeat_ms, election_min_ms, election_max_ms] = settings.raft_ms;
         text.push_str(&format!(
-            "[raft]\nsnapshot_every_entries = {}\nsnapshot_keep_entries = {}\n\
+            "[raft]\nheartbeat_ms = {heartbeat_ms}\nelection_timeout_min_ms = {election_min_ms}\n\
+             election_timeout_max_ms = {election_max_ms}\nsnapshot_every_entries = {}\nsnapshot_keep_entries = {}\n\
              [cluster]\nsession_ttl_ms = {}\nsync_interval_ms = {}\n",
             settings.snapshot_every_entries,
             settings.snapshot_keep_entries,

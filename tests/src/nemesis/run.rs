@@ -40,6 +40,8 @@ const SETTINGS: Settings = Settings {
     // Small, so that followers fall behind what is kept within seconds.
     snapshot_every_entries: 400,
     snapshot_keep_entries: 200,
+    raft_ms: [100, 500, 1_000],
+    region: |_| None,
 };
 /// Before the first fault.
 const CALM: Duration = Duration::from_secs(3);

@@ -6,20 +6,12 @@
 //! Build the whole package first: it starts the binaries that lie beside it. As
 //! root it uses network namespaces; `strace` and `libfaketime` allow more faults.
 
-use std::{
-    error::Error,
-    path::PathBuf,
-    process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{error::Error, path::PathBuf, process::ExitCode, sync::atomic::Ordering};
 
 use clap::Parser;
 use leasehold_tests::{
     append_results,
-    nemesis::{Plan, Report, fault_names, run},
+    nemesis::{Plan, Report, end_on_signal, fault_names, run},
 };
 
 #[derive(Parser)]
@@ -133,29 +125,4 @@ fn attempt(flags: Flags) -> Result<bool, Box<dyn Error + Send + Sync>> {
         return Err("it was told to stop before its time".into());
     }
     Ok(report.is_fine())
-}
-
-/// Set by SIGINT or SIGTERM, so that everything that was started is ended.
-fn end_on_signal() -> std::io::Result<Arc<AtomicBool>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let stop = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&stop);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let (mut interrupt, mut terminate) = {
-        let _inside = runtime.enter();
-        (
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-        )
-    };
-    std::thread::spawn(move || {
-        runtime.block_on(async {
-            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
-        });
-        eprintln!("nemesis: told to stop; ending everything that was started");
-        told.store(true, Ordering::Relaxed);
-    });
-    Ok(stop)
 }

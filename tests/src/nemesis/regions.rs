@@ -1,0 +1,616 @@
+//! Three regions, a node and gateways in each, and distance between them: how long
+//! requests take, what the distance costs, what a region does that is cut off, and
+//! where the leader is. Knows no fault but these.
+//!
+//! What a budget is worth is judged from the gateways' logs alone; an exact central
+//! log is run beside it on the same arrivals.
+
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use leasehold_ledger::policy::Kind;
+use leasehold_sim::baseline::Exact;
+use serde_json::{Value, json};
+use tokio::runtime::Builder;
+
+use super::{
+    callers::Callers,
+    cluster::Cluster,
+    fleet::host,
+    ground::{CLIENT_PORT, Ground},
+    host::Host,
+    journal::Journal,
+    link::Mode,
+    links::Links,
+    node::Settings,
+    process::Process,
+};
+use crate::{AdmissionLog, Load, Manner, NotedRequest, Promise, Told, clock_ns, read_requests};
+
+const REGIONS: [&str; 3] = ["north", "south", "west"];
+/// Where the leader should be.
+const HOME: usize = 0;
+/// Who is cut off.
+const ISLAND: usize = 1;
+const BUSY: &str = "regions/busy";
+const BUSY_PATTERN: &str = "regions/busy";
+const QUIET_PATTERN: &str = "regions/quiet/*";
+/// Gateways of each region that spend from the busy key; one more spends from quiet
+/// keys, so that most of its requests ask.
+const SPENDERS: usize = 2;
+const GATEWAYS: usize = SPENDERS + 1;
+const QUIET_KEYS: usize = 600;
+const QUIET_PER_SECOND: f64 = 1.0 / 60.0;
+const WINDOW: Duration = Duration::from_secs(60);
+/// Without distance, for comparison.
+const NEAR: Duration = Duration::from_secs(20);
+const CUT: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
+const GLANCE: Duration = Duration::from_millis(20);
+
+const SETTINGS: Settings = Settings {
+    session_ttl_ms: 10_000,
+    sync_interval_ms: 1_000,
+    snapshot_every_entries: 5_000,
+    snapshot_keep_entries: 5_000,
+    // A heartbeat interval of several round trips.
+    raft_ms: [300, 1_500, 3_000],
+    region: |id| {
+        REGIONS
+            .get(usize::try_from(id).ok()?.checked_sub(1)?)
+            .copied()
+    },
+};
+
+/// What a run is to be.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How long is measured, in minutes.
+    pub minutes: f64,
+    /// From one region to another, one way.
+    pub distance: Duration,
+    /// Units of the busy key a minute, and how many requests come for it.
+    pub limit: u64,
+    /// Most refusals beyond an exact central log, in points.
+    pub excess_max_pp: f64,
+    /// Most requests that wait, in percent.
+    pub waited_max_pct: f64,
+    /// The coordinator's binary.
+    pub leasehold: PathBuf,
+    /// The gateway's binary.
+    pub gateway: PathBuf,
+    /// Set by whoever wants the run to end early.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// All figures.
+    pub json: Value,
+    /// What was promised and not kept.
+    pub complaints: Vec<String>,
+}
+
+/// Runs, and says what came of it.
+///
+/// # Errors
+/// When the run could not be made, which says nothing about the product.
+pub fn run(plan: &Plan) -> io::Result<Report> {
+    let folder = tempfile::Builder::new()
+        .prefix("leasehold-regions-")
+        .tempdir()?;
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let journal = Journal::create(&folder.path().join("regions.log"))?;
+    let mut ground = Ground::new();
+    let callers = ground.without_namespaces().map(|_| Callers::default());
+    let mut links = Links::new(runtime.handle().clone(), callers.clone());
+    for place in 0..REGIONS.len() * GATEWAYS {
+        ground.add(host(place))?;
+        links.add(&ground, host(place))?;
+    }
+    let cluster = Cluster::start(
+        folder.path(),
+        u64::try_from(REGIONS.len()).map_err(io::Error::other)?,
+        SETTINGS,
+        &plan.leasehold,
+        &mut ground,
+        &mut links,
+        callers.clone(),
+    )?;
+    let mut world = Regions {
+        plan,
+        folder: folder.path(),
+        gateways: Vec::new(),
+        cluster,
+        links,
+        ground,
+        callers,
+        journal,
+    };
+    let moments = world.go()?;
+    let report = world.judge(&moments);
+    drop(world);
+    drop(runtime);
+    report
+}
+
+/// A gateway process, and what it leaves behind.
+struct Gateway {
+    process: Process,
+    region: usize,
+    is_spender: bool,
+    admissions: PathBuf,
+    requests: PathBuf,
+}
+
+struct Regions<'a> {
+    plan: &'a Plan,
+    folder: &'a Path,
+    // Processes end before the places that they are in.
+    gateways: Vec<Gateway>,
+    cluster: Cluster,
+    links: Links,
+    ground: Ground,
+    callers: Option<Callers>,
+    journal: Journal,
+}
+
+/// When what happened, by `clock_ns`, and how long some of it took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moments {
+    near_ns: u64,
+    far_ns: u64,
+    measured_ns: (u64, u64),
+    cut_ns: (u64, u64),
+    home_after_setting_ms: u128,
+    home_after_failure_ms: u128,
+    end_ns: u64,
+}
+
+fn region_of(host: Host) -> usize {
+    let number = match host {
+        Host::Node(id) => id.saturating_sub(1),
+        Host::Gateway(place) => place / u64::try_from(GATEWAYS).unwrap_or(1),
+    };
+    usize::try_from(number).unwrap_or(0)
+}
+
+impl Regions<'_> {
+    fn say(&self, text: &str) {
+        self.journal.say(text);
+    }
+
+    /// Lets time pass; an error: the run was told to stop, or somebody has ended.
+    fn hold(&mut self, duration: Duration) -> io::Result<()> {
+        let until = Instant::now() + duration;
+        while Instant::now() < until {
+            self.look()?;
+            thread::sleep(GLANCE.min(until.saturating_duration_since(Instant::now())));
+        }
+        Ok(())
+    }
+
+    fn look(&mut self) -> io::Result<()> {
+        if self.plan.stop.load(Ordering::Relaxed) {
+            return Err(io::Error::other("told to stop"));
+        }
+        for gateway in &mut self.gateways {
+            if let Some(status) = gateway.process.ended() {
+                return Err(io::Error::other(format!("a gateway ended with {status}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn until(&mut self, what: &str, holds: impl Fn(&mut Self) -> bool) -> io::Result<Duration> {
+        let began = Instant::now();
+        while !holds(self) {
+            self.look()?;
+            if began.elapsed() > PATIENCE {
+                return Err(io::Error::other(format!(
+                    "{what} did not happen within {} s",
+                    PATIENCE.as_secs()
+                )));
+            }
+            thread::sleep(GLANCE);
+        }
+        Ok(began.elapsed())
+    }
+
+    fn put(&self, path: &str, body: &Value) -> io::Result<()> {
+        match self.cluster.ask("PUT", path, Some(body), PATIENCE) {
+            Some(answer) if answer.status < 300 => Ok(()),
+            other => Err(io::Error::other(format!("PUT {path}: {other:?}"))),
+        }
+    }
+
+    fn go(&mut self) -> io::Result<Moments> {
+        let mut moments = Moments::default();
+        self.until("a cluster", |world| {
+            let ids = world.cluster.ids();
+            world.cluster.leader().is_some()
+                && ids
+                    .into_iter()
+                    .all(|id| world.cluster.node(id).is_some_and(|node| node.is_ready()))
+        })?;
+        let window_ms = u64::try_from(WINDOW.as_millis()).map_err(io::Error::other)?;
+        let budget = |limit: u64| json!({"policy": {"kind": "sliding_window", "limit": limit, "window_ms": window_ms}});
+        self.put(
+            &format!("/v1/budgets/{BUSY_PATTERN}"),
+            &budget(self.plan.limit),
+        )?;
+        self.put(&format!("/v1/budgets/{QUIET_PATTERN}"), &budget(100))?;
+        for place in 0..REGIONS.len() * GATEWAYS {
+            self.start_gateway(place)?;
+        }
+        self.say("no distance yet");
+        moments.near_ns = clock_ns();
+        self.hold(NEAR)?;
+
+        moments.far_ns = clock_ns();
+        self.set_distance();
+        self.say("regions are apart");
+        self.put(
+            "/v1/settings",
+            &json!({"preferred_leader_region": REGIONS[HOME]}),
+        )?;
+        let home = Self::home;
+        moments.home_after_setting_ms = self
+            .until("a leader in the preferred region", |world| {
+                world.cluster.leader() == Some(home())
+            })?
+            .as_millis();
+        self.say("the leader is in the preferred region");
+        self.hold(WINDOW + WINDOW / 4)?;
+
+        moments.measured_ns.0 = clock_ns();
+        self.say("measuring");
+        self.hold(
+            Duration::try_from_secs_f64(60.0 * self.plan.minutes).map_err(io::Error::other)?,
+        )?;
+        moments.measured_ns.1 = clock_ns();
+
+        self.say("a region is cut off");
+        moments.cut_ns.0 = clock_ns();
+        let (island, rest): (Vec<Host>, Vec<Host>) = self
+            .links
+            .hosts()
+            .into_iter()
+            .partition(|host| region_of(*host) == ISLAND);
+        self.links.partition(&island, &rest, Mode::Stall);
+        self.hold(CUT)?;
+        self.links.heal();
+        self.set_distance();
+        moments.cut_ns.1 = clock_ns();
+        self.say("and is back");
+        self.hold(CUT)?;
+
+        self.say("the leader's region fails");
+        self.cluster.kill(Self::home());
+        self.until("a leader elsewhere", |world| {
+            world
+                .cluster
+                .leader()
+                .is_some_and(|leader| leader != home())
+        })?;
+        self.hold(Duration::from_secs(5))?;
+        self.cluster.run(Self::home(), &self.ground)?;
+        moments.home_after_failure_ms = self
+            .until("a leader in the preferred region again", |world| {
+                world.cluster.leader() == Some(home())
+            })?
+            .as_millis();
+        self.say("and leads again");
+        self.hold(Duration::from_secs(10))?;
+        moments.end_ns = clock_ns();
+        for gateway in &mut self.gateways {
+            gateway.process.close_input();
+        }
+        for gateway in &mut self.gateways {
+            match gateway.process.wait(PATIENCE) {
+                Some(status) if status.success() => {}
+                other => {
+                    return Err(io::Error::other(format!("a gateway ended with {other:?}")));
+                }
+            }
+        }
+        Ok(moments)
+    }
+
+    fn home() -> u64 {
+        u64::try_from(HOME).unwrap_or(0) + 1
+    }
+
+    fn set_distance(&self) {
+        let hosts = self.links.hosts();
+        for from in &hosts {
+            for to in &hosts {
+                if region_of(*from) != region_of(*to) {
+                    self.links
+                        .change(*from, *to, |path| path.delay = self.plan.distance);
+                }
+            }
+        }
+    }
+
+    fn start_gateway(&mut self, place: usize) -> io::Result<()> {
+        let region = region_of(host(place));
+        let is_spender = place % GATEWAYS < SPENDERS;
+        let holder = format!("{}-{}", REGIONS[region], place % GATEWAYS);
+        let file = |what: &str| self.folder.join(format!("{holder}.{what}"));
+        let (admissions, requests) = (file("admissions"), file("requests"));
+        let mut command = self.ground.command(host(place), &self.plan.gateway);
+        command
+            .arg("--holder")
+            .arg(&holder)
+            .arg("--log")
+            .arg(&admissions)
+            .arg("--requests")
+            .arg(&requests);
+        // Its own region's node first.
+        for offset in 0..REGIONS.len() {
+            let id = u64::try_from((region + offset) % REGIONS.len()).unwrap_or(0) + 1;
+            let address = self.ground.advertised(Host::Node(id))?;
+            command
+                .arg("--endpoint")
+                .arg(format!("http://{address}:{CLIENT_PORT}"));
+        }
+        #[expect(clippy::cast_precision_loss, reason = "some thousands")]
+        let busy_per_second =
+            self.plan.limit as f64 / WINDOW.as_secs_f64() / (REGIONS.len() * SPENDERS) as f64;
+        let load = |key: String, per_second| Load {
+            key,
+            per_second,
+            manner: Manner::Honest,
+        };
+        let loads = if is_spender {
+            vec![load(BUSY.to_owned(), busy_per_second)]
+        } else {
+            (0..QUIET_KEYS)
+                .map(|number| {
+                    let key = format!("regions/quiet/{}.{number}", REGIONS[region]);
+                    load(key, QUIET_PER_SECOND)
+                })
+                .collect()
+        };
+        for load in loads {
+            command.arg("--load").arg(load.to_string());
+        }
+        let said = File::create(file("log"))?;
+        let process = Process::start(
+            command
+                .stdin(Stdio::piped())
+                .stdout(said.try_clone()?)
+                .stderr(said),
+        )?;
+        if let Some(callers) = &self.callers {
+            callers.started(process.id(), host(place));
+        }
+        self.gateways.push(Gateway {
+            process,
+            region,
+            is_spender,
+            admissions,
+            requests,
+        });
+        Ok(())
+    }
+
+    fn judge(&self, moments: &Moments) -> io::Result<Report> {
+        let mut admissions = AdmissionLog::default();
+        // Of the busy key, by region; and of the quiet ones.
+        let mut busy: Vec<(usize, NotedRequest)> = Vec::new();
+        let mut quiet: Vec<(usize, NotedRequest)> = Vec::new();
+        for gateway in &self.gateways {
+            admissions
+                .read(&gateway.admissions)
+                .map_err(io::Error::other)?;
+            let requests = read_requests(&gateway.requests)?;
+            let of = if gateway.is_spender {
+                &mut busy
+            } else {
+                &mut quiet
+            };
+            of.extend(
+                requests
+                    .into_iter()
+                    .map(|request| (gateway.region, request)),
+            );
+        }
+        busy.sort_by_key(|(_, request)| request.call_ns);
+        let window_us = u64::try_from(WINDOW.as_micros()).map_err(io::Error::other)?;
+        let promise = Promise::Window {
+            limit: self.plan.limit,
+            window_us,
+        };
+        let judged = promise.judge(admissions.of(BUSY));
+        let within =
+            |request: &NotedRequest, (from, to): (u64, u64)| (from..to).contains(&request.call_ns);
+
+        // The central log sees every request from the beginning.
+        let kind = Kind::SlidingWindow {
+            limit: self.plan.limit,
+            window_us,
+        };
+        let mut central = Exact::new(&kind);
+        let mut counted = Counted::default();
+        for (_, request) in &busy {
+            let admitted = central.take(request.call_ns / 1_000, 1).is_ok();
+            if within(request, moments.measured_ns) {
+                counted.requests += 1;
+                counted.waited += u64::from(request.waited);
+                counted.refused += u64::from(request.told != Told::Admitted);
+                counted.central_refused += u64::from(!admitted);
+            }
+        }
+
+        let regions: Vec<Value> = (0..REGIONS.len())
+            .map(|region| {
+                let of = |requests: &[(usize, NotedRequest)], span| -> Vec<NotedRequest> {
+                    requests
+                        .iter()
+                        .filter(|(at, request)| *at == region && within(request, span))
+                        .map(|(_, request)| *request)
+                        .collect()
+                };
+                let local = |span| {
+                    let mut took: Vec<u64> = of(&busy, span)
+                        .iter()
+                        .filter(|request| !request.waited && request.told == Told::Admitted)
+                        .map(took_ns)
+                        .collect();
+                    percentile(&mut took, 50)
+                };
+                let far = (moments.measured_ns.0, moments.measured_ns.1);
+                let asks: Vec<NotedRequest> = of(&quiet, (moments.far_ns, moments.measured_ns.1))
+                    .into_iter()
+                    .filter(|request| request.waited && request.told == Told::Admitted)
+                    .collect();
+                let mut ask_ns: Vec<u64> = asks.iter().map(took_ns).collect();
+                json!({
+                    "region": REGIONS[region],
+                    "asks": ask_ns.len(),
+                    "ask_p50_ms": millis(percentile(&mut ask_ns, 50)),
+                    "ask_p99_ms": millis(percentile(&mut ask_ns, 99)),
+                    "local_spend_near_ns": local((moments.near_ns, moments.far_ns)),
+                    "local_spend_far_ns": local(far),
+                })
+            })
+            .collect();
+
+        // What the island did alone.
+        let told_alone = |told: Told| {
+            let asked = busy.iter().filter(|(region, request)| {
+                *region == ISLAND && within(request, moments.cut_ns) && request.told == told
+            });
+            asked.count()
+        };
+        let back_ns = busy
+            .iter()
+            .filter(|(region, request)| {
+                *region == ISLAND
+                    && request.call_ns >= moments.cut_ns.1
+                    && request.told == Told::Admitted
+            })
+            .map(|(_, request)| request.return_ns)
+            .min();
+        let back_ms = back_ns.map(|at| (at - moments.cut_ns.1) / 1_000_000);
+
+        let excess_pp = counted.percent(counted.refused) - counted.percent(counted.central_refused);
+        let waited_pct = counted.percent(counted.waited);
+        let json = json!({
+            "distance_ms": u64::try_from(self.plan.distance.as_millis()).unwrap_or(u64::MAX),
+            "minutes": self.plan.minutes,
+            "limit_per_minute": self.plan.limit,
+            "namespaces": self.ground.without_namespaces().is_none(),
+            "optimized": !cfg!(debug_assertions),
+            "over_admitted": judged.over_admitted,
+            "admitted": judged.admitted,
+            "worst_window_units": judged.worst_units,
+            "requests": counted.requests,
+            "waited_pct": rounded(waited_pct),
+            "refused_pct": rounded(counted.percent(counted.refused)),
+            "central_refused_pct": rounded(counted.percent(counted.central_refused)),
+            "excess_pp": rounded(excess_pp),
+            "regions": regions,
+            "cut_off": {
+                "region": REGIONS[ISLAND],
+                "seconds": CUT.as_secs(),
+                "admitted_from_leases": told_alone(Told::Admitted),
+                "refused": told_alone(Told::Refused),
+                "unavailable": told_alone(Told::Unavailable),
+                "degraded": told_alone(Told::Degraded),
+                "admits_again_after_ms": back_ms,
+            },
+            "leader_home_after_setting_ms": moments.home_after_setting_ms,
+            "leader_home_after_restart_ms": moments.home_after_failure_ms,
+        });
+        let mut complaints = Vec::new();
+        let mut hold = |kept: bool, text: String| {
+            if !kept {
+                complaints.push(text);
+            }
+        };
+        hold(
+            judged.over_admitted == 0,
+            format!("{} units over-admitted", judged.over_admitted),
+        );
+        hold(
+            excess_pp <= self.plan.excess_max_pp,
+            format!(
+                "{excess_pp:.3} points more refused than by a central log; must be at most {}",
+                self.plan.excess_max_pp
+            ),
+        );
+        hold(
+            waited_pct <= self.plan.waited_max_pct,
+            format!(
+                "{waited_pct:.2} % waited; must be at most {}",
+                self.plan.waited_max_pct
+            ),
+        );
+        hold(counted.requests > 0, "nothing was measured".to_owned());
+        hold(
+            told_alone(Told::Admitted) > 0,
+            "the region that was cut off spent nothing of what it held".to_owned(),
+        );
+        hold(
+            told_alone(Told::Degraded) == 0,
+            "something was admitted without a coordinator, although the failure mode is closed"
+                .to_owned(),
+        );
+        hold(
+            back_ms.is_some(),
+            "the region that was cut off never admitted again".to_owned(),
+        );
+        Ok(Report { json, complaints })
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    requests: u64,
+    waited: u64,
+    refused: u64,
+    central_refused: u64,
+}
+
+impl Counted {
+    #[expect(clippy::cast_precision_loss, reason = "some millions")]
+    fn percent(&self, part: u64) -> f64 {
+        100.0 * part as f64 / self.requests.max(1) as f64
+    }
+}
+
+fn took_ns(request: &NotedRequest) -> u64 {
+    request.return_ns.saturating_sub(request.call_ns)
+}
+
+fn percentile(values: &mut [u64], percent: usize) -> Option<u64> {
+    values.sort_unstable();
+    let place = (values.len() * percent).div_ceil(100).max(1);
+    values.get(place - 1).copied()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "below an hour")]
+fn millis(ns: Option<u64>) -> Option<f64> {
+    ns.map(|ns| rounded(ns as f64 / 1e6))
+}
+
+fn rounded(figure: f64) -> f64 {
+    (figure * 1e3).round() / 1e3
+}
