@@ -141,10 +141,15 @@ pub fn run(plan: &Plan) -> io::Result<Report> {
         callers,
         journal,
     };
-    let moments = world.go()?;
-    let report = world.judge(&moments);
+    let report = world.go().and_then(|moments| world.judge(&moments));
     drop(world);
     drop(runtime);
+    if !report
+        .as_ref()
+        .is_ok_and(|report| report.complaints.is_empty())
+    {
+        eprintln!("regions: files are in {}", folder.keep().display());
+    }
     report
 }
 
