@@ -52,6 +52,8 @@ const GATEWAYS: usize = SPENDERS + 1;
 const QUIET_KEYS: usize = 600;
 const QUIET_PER_SECOND: f64 = 1.0 / 60.0;
 const WINDOW: Duration = Duration::from_secs(60);
+/// Several round trips: the default of 250 ms is hardly more than one.
+const MAX_WAIT_MS: u64 = 1_000;
 /// Without distance, for comparison.
 const NEAR: Duration = Duration::from_secs(20);
 const CUT: Duration = Duration::from_secs(30);
@@ -253,7 +255,15 @@ impl Regions<'_> {
                     .all(|id| world.cluster.node(id).is_some_and(|node| node.is_ready()))
         })?;
         let window_ms = u64::try_from(WINDOW.as_millis()).map_err(io::Error::other)?;
-        let budget = |limit: u64| json!({"policy": {"kind": "sliding_window", "limit": limit, "window_ms": window_ms}});
+        let budget = |limit: u64| {
+            let policy = json!({
+                "kind": "sliding_window",
+                "limit": limit,
+                "window_ms": window_ms,
+                "max_wait_ms": MAX_WAIT_MS,
+            });
+            json!({ "policy": policy })
+        };
         self.put(
             &format!("/v1/budgets/{BUSY_PATTERN}"),
             &budget(self.plan.limit),
@@ -459,6 +469,7 @@ impl Regions<'_> {
                 counted.requests += 1;
                 counted.waited += u64::from(request.waited);
                 counted.refused += u64::from(request.told != Told::Admitted);
+                counted.unavailable += u64::from(request.told == Told::Unavailable);
                 counted.central_refused += u64::from(!admitted);
             }
         }
@@ -529,6 +540,7 @@ impl Regions<'_> {
             "requests": counted.requests,
             "waited_pct": rounded(waited_pct),
             "refused_pct": rounded(counted.percent(counted.refused)),
+            "unavailable_pct": rounded(counted.percent(counted.unavailable)),
             "central_refused_pct": rounded(counted.percent(counted.central_refused)),
             "excess_pp": rounded(excess_pp),
             "regions": regions,
@@ -591,6 +603,8 @@ struct Counted {
     requests: u64,
     waited: u64,
     refused: u64,
+    /// Of the refused, those that nobody answered in time.
+    unavailable: u64,
     central_refused: u64,
 }
 
