@@ -23,7 +23,7 @@ use crate::{
     admin::{self, metrics::Metrics},
     config::{Config, LogFormat},
     node::{Node, NodeConfig},
-    raft::{InitialMember, ReplicaConfig, StartError},
+    raft::{Dismissal, InitialMember, ReplicaConfig, StartError},
 };
 
 /// All of a stop takes no longer.
@@ -67,9 +67,9 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
-    /// The cluster goes on without this node.
+    /// Nobody needs this node any more.
     #[error("{0}")]
-    Removed(String),
+    Dismissed(String, Dismissal),
     /// The replica stopped by itself.
     #[error("{0}; start this node again, it goes on from what is on disk")]
     Fatal(String),
@@ -84,7 +84,7 @@ impl ServeError {
             Self::Listen { .. } => "cannot_listen",
             Self::Start(error) => error.code(),
             Self::Unwritable { .. } => "cannot_write",
-            Self::Removed(_) => "removed",
+            Self::Dismissed(_, dismissal) => dismissal.code(),
             Self::Fatal(_) => "fatal",
         }
     }
@@ -107,7 +107,7 @@ pub fn exit_code_of(code: &str) -> u8 {
         "disk_lost" => 5,
         "store_locked" => 6,
         "unknown_format" => 7,
-        "removed" => 8,
+        "removed" | "cluster_replaced" => 8,
         _ => 1,
     }
 }
@@ -408,15 +408,15 @@ pub async fn run(config: Config) -> Result<(), ServeError> {
             Some(message.ok().and_then(|m| m.clone()).unwrap_or_else(|| "the replica stopped".to_owned()))
         }
     };
-    let was_removed = running.node().replica().was_removed();
+    let dismissal = running.node().replica().dismissal();
     tokio::select! {
         () = running.shutdown() => {}
         name = signals.next() => tracing::warn!(signal = name, "second signal: leaving at once"),
     }
-    match message {
-        Some(message) if was_removed => Err(ServeError::Removed(message)),
-        Some(message) => Err(ServeError::Fatal(message)),
-        None => {
+    match (message, dismissal) {
+        (Some(message), Some(dismissal)) => Err(ServeError::Dismissed(message, dismissal)),
+        (Some(message), None) => Err(ServeError::Fatal(message)),
+        (None, _) => {
             tracing::info!("stopped");
             Ok(())
         }

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold-under-test");
 const GATEWAY: &str = env!("CARGO_BIN_EXE_gateway");
 /// Longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 const QUICK: &str = "[cluster]\nsession_ttl_ms = 3000\nsync_interval_ms = 300\n";
 
 /// Clusters want the machine for themselves.

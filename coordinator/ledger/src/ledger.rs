@@ -21,6 +21,8 @@ pub struct Ledger {
     pub(crate) last_index: u64,
     /// Drawn when the cluster was born or restored; none: it is older than ids.
     pub(crate) cluster_id: Option<u128>,
+    /// The clusters that it was restored from, the oldest first.
+    pub(crate) ancestors: Arc<Vec<u128>>,
     /// Cluster time from which on nothing can be spent any more that the cluster
     /// granted which this one was restored from; 0: it was not restored.
     pub(crate) inherited_until_us: u64,
@@ -51,6 +53,7 @@ impl Ledger {
             now_us: 0,
             last_index: 0,
             cluster_id: None,
+            ancestors: Arc::default(),
             inherited_until_us: 0,
             settings_hash: settings_hash(&settings),
             settings: Arc::new(settings),
@@ -129,6 +132,13 @@ impl Ledger {
         self.cluster_id
     }
 
+    /// The clusters that this one was restored from, the oldest first: those that had
+    /// ids, and the last few.
+    #[must_use]
+    pub fn ancestors(&self) -> &[u128] {
+        &self.ancestors
+    }
+
     /// Cluster time from which on nothing can be spent any more that the cluster
     /// granted which this one was restored from; 0: it was not restored.
     #[must_use]
@@ -163,6 +173,10 @@ impl Ledger {
         if let Some(cluster_id) = self.cluster_id {
             let (upper, lower) = digest::halves(cluster_id);
             sum.add(digest::words([7, upper, lower, self.inherited_until_us]));
+        }
+        for ancestor in self.ancestors.iter() {
+            let (upper, lower) = digest::halves(*ancestor);
+            sum.add(digest::words([8, upper, lower]));
         }
         sum.value()
     }

@@ -62,4 +62,4 @@ pub use ledger::Ledger;
 pub use restore::Voided;
 pub use snapshot::{CHUNK_BYTES_MAX, Chunks, FrozenLedger, SnapshotError};
 pub use views::{LeaseTotals, Standing, Totals};
-pub use wire::FormatError;
+pub use wire::{FormatError, VERSION as FORMAT_VERSION};

@@ -30,9 +30,14 @@
 //!
 //! [`fresh_books`]: crate::apply
 
+use std::sync::Arc;
+
 use crate::{
     accounts::Accounts, kind::Moment, ledger::Ledger, sessions::Sessions, time, views::Totals,
 };
+
+/// Clusters that are remembered, so that their nodes are known for what they are.
+const ANCESTORS_MAX: usize = 16;
 
 /// What a restore made void, and until when nothing is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +85,11 @@ impl Ledger {
             account.inherit(&moment);
             accounts.insert(account);
         }
+        let mut ancestors = (*self.ancestors).clone();
+        ancestors.extend(self.cluster_id);
+        let forgotten = ancestors.len().saturating_sub(ANCESTORS_MAX);
+        ancestors.drain(..forgotten);
+        self.ancestors = Arc::new(ancestors);
         self.cluster_id = Some(cluster_id);
         self.inherited_until_us = inherited_until_us;
         self.accounts = accounts;

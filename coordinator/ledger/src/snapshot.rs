@@ -82,6 +82,7 @@ impl Ledger {
                 settings: (*self.settings).clone(),
                 default_strict_from_us: self.rules.default_strict_from_us(),
                 cluster_id: self.cluster_id,
+                ancestors: Arc::clone(&self.ancestors),
                 inherited_until_us: self.inherited_until_us,
             },
             digest: self.digest(),
@@ -123,6 +124,7 @@ impl Ledger {
         ledger.now_us = header.now_us;
         ledger.last_index = header.last_index;
         ledger.cluster_id = header.cluster_id;
+        ledger.ancestors = header.ancestors;
         ledger.inherited_until_us = header.inherited_until_us;
         ledger.set_settings(header.settings);
         let drift_ppm = ledger.settings.max_drift_ppm;
@@ -221,8 +223,9 @@ impl FrozenLedger {
 
     /// The lowest version that says all of it.
     fn version(&self) -> u32 {
-        // A restored ledger has an id.
+        // A restored ledger has an id, and one that knows its ancestors is restored.
         let named = match self.header.cluster_id {
+            _ if !self.header.ancestors.is_empty() => wire::VERSION_OF_ANCESTORS,
             Some(_) => wire::VERSION_OF_IDS,
             None => 1,
         };

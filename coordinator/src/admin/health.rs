@@ -41,6 +41,8 @@ pub(super) struct Warning {
 
 /// The code of a wall clock that is far from the others'.
 const WALL_CLOCK_FAR: &str = "wall_clock_far";
+/// The code of a cluster that should have been stopped before this one was restored.
+const OLD_CLUSTER_RUNS: &str = "old_cluster_runs";
 
 fn warnings(replica: &Replica) -> Vec<Warning> {
     let clock = replica.wall_clock();
@@ -53,7 +55,13 @@ fn warnings(replica: &Replica) -> Vec<Warning> {
             clock.tolerance_us / 1_000
         ),
     });
-    far.into_iter().collect()
+    let old = replica.old_node().map(|node_id| Warning {
+        code: OLD_CLUSTER_RUNS,
+        detail: format!(
+            "node {node_id} of the cluster that this one was restored from still runs: stop it; what both clusters admit adds up"
+        ),
+    });
+    far.into_iter().chain(old).collect()
 }
 
 /// The process answers: restarting it would not help.

@@ -111,6 +111,26 @@ pub struct WallClock {
     pub tolerance_us: u64,
 }
 
+/// Why a node must stop although nothing is wrong with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dismissal {
+    /// Its cluster goes on without it.
+    Removed,
+    /// Another cluster, restored from a backup, has taken the place of its own.
+    ClusterReplaced,
+}
+
+impl Dismissal {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Removed => "removed",
+            Self::ClusterReplaced => "cluster_replaced",
+        }
+    }
+}
+
 /// Who leads, as this replica sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {

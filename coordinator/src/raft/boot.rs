@@ -173,7 +173,8 @@ async fn boot(
         snapshots: Arc::clone(&snapshots),
         wall_unix_us: config.wall_unix_us,
         wall_clock: Mutex::default(),
-        removed: AtomicBool::new(false),
+        dismissed: OnceLock::new(),
+        old_node: Mutex::default(),
         fatal,
         moved,
     });

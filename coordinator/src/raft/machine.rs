@@ -227,9 +227,11 @@ pub(super) fn load(snapshot: &SnapshotFile) -> Result<(SnapshotMeta, Ledger), St
     let ledger = match Ledger::decode(&mut reader) {
         Ok(ledger) => ledger,
         Err(SnapshotError::UnknownVersion { found }) => {
-            return Err(damaged(format!(
-                "the ledger in it has version {found}, which is unknown"
-            )));
+            return Err(StoreError::UnknownFormat {
+                path: snapshot.path().to_path_buf(),
+                found,
+                known: leasehold_ledger::FORMAT_VERSION,
+            });
         }
         Err(error) => return Err(damaged(error.to_string())),
     };

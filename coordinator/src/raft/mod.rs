@@ -22,8 +22,8 @@ mod types;
 mod wire;
 
 pub use api::{
-    ChangeError, ClusterStatus, InitialMember, Leadership, Member, MemberStatus, ProposeError,
-    ReplicaConfig, Role, StartError, WallClock,
+    ChangeError, ClusterStatus, Dismissal, InitialMember, Leadership, Member, MemberStatus,
+    ProposeError, ReplicaConfig, Role, StartError, WallClock,
 };
 pub use offline::{Remains, begin_from, read_stopped};
 pub use replica::Replica;

@@ -4,10 +4,7 @@
 
 use std::{
     pin::Pin,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock},
 };
 
 use futures::{Stream, StreamExt};
@@ -24,7 +21,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     addresses::Addresses,
-    api::{Member, WallClock},
+    api::{Dismissal, Member, WallClock},
     types::{Core, Snapshot, SnapshotMeta, Vote},
     wire,
 };
@@ -47,8 +44,10 @@ pub(super) struct Shared {
     pub(super) wall_unix_us: fn() -> u64,
     /// What the last roll call found.
     pub(super) wall_clock: Mutex<WallClock>,
-    /// Another member said that this node is none any more.
-    pub(super) removed: AtomicBool,
+    /// Why this node must not serve any more although nothing is wrong with it.
+    pub(super) dismissed: OnceLock<Dismissal>,
+    /// When a node last asked that belongs to a cluster which this one was restored from.
+    pub(super) old_node: Mutex<Option<(u64, Reading)>>,
     /// Why the replica cannot go on.
     pub(super) fatal: watch::Sender<Option<String>>,
     /// Nodes that said hello from other addresses than the membership has.
@@ -63,13 +62,39 @@ impl Shared {
 
     /// Ends the replica because its cluster goes on without it.
     pub(super) fn note_removal(&self) {
-        // Read once the reason is seen, which orders it.
-        self.removed.store(true, Ordering::Relaxed);
-        self.fail(format!(
-            "node {} was removed from its cluster and serves no more; its id is used up: to use this machine again, start \
-             it on an empty data folder under a new id and add it",
-            self.me.node_id
-        ));
+        self.dismiss(
+            Dismissal::Removed,
+            "was removed from its cluster and serves no more; its id is used up: to use this machine again, start it on an \
+             empty data folder under a new id and add it",
+        );
+    }
+
+    /// Ends the replica because another cluster has taken the place of its own.
+    pub(super) fn note_replacement(&self) {
+        self.dismiss(
+            Dismissal::ClusterReplaced,
+            "belongs to a cluster that was lost and restored from a backup, and the new one answers in its place: two clusters \
+             must not serve the same gateways; move the old data folder away, start the node on an empty one, and add it",
+        );
+    }
+
+    fn dismiss(&self, dismissal: Dismissal, why: &str) {
+        // The first one stays, like the reason.
+        let _ = self.dismissed.set(dismissal);
+        self.fail(format!("node {} {why}", self.me.node_id));
+    }
+
+    /// This node's cluster, for messages.
+    pub(super) fn cluster_id(&self) -> Vec<u8> {
+        let cluster_id = self.ledger.read().cluster_id();
+        cluster_id.map_or_else(Vec::new, |id| id.to_le_bytes().to_vec())
+    }
+
+    /// This cluster was restored from a backup of that one, or of one that was.
+    fn has_replaced(&self, cluster_id: &[u8]) -> bool {
+        let ledger = self.ledger.read();
+        let mut ancestors = ledger.ancestors().iter();
+        ancestors.any(|ancestor| ancestor.to_le_bytes() == cluster_id)
     }
 
     /// The log index of the committed membership in which a node is none any more,
@@ -154,7 +179,8 @@ pub(super) fn fail(fatal: &watch::Sender<Option<String>>, reason: String) {
     fatal.send_if_modified(|current| {
         let first = current.is_none();
         if first {
-            tracing::error!(%reason, "the replica cannot go on");
+            // Whoever waits for it says it, once.
+            tracing::debug!(%reason, "the replica cannot go on");
             *current = Some(reason);
         }
         first
@@ -341,10 +367,26 @@ impl PeerRpc for Peers {
         request: Request<RollCallRequest>,
     ) -> Result<Response<RollCallReply>, Status> {
         let asked = request.into_inner();
+        let replaced = self.0.has_replaced(&asked.cluster_id);
+        if replaced {
+            let said = self
+                .0
+                .old_node
+                .lock()
+                .replace((asked.node_id, Reading::now()));
+            if said.is_none() {
+                tracing::error!(
+                    node_id = asked.node_id,
+                    code = "old_cluster_runs",
+                    "a node of the cluster that this one was restored from still runs, and is told to stop"
+                );
+            }
+        }
         Ok(Response::new(RollCallReply {
             node_id: self.0.me.node_id,
             wall_unix_us: (self.0.wall_unix_us)(),
             removed_at: self.0.removed_at(asked.node_id, &asked.disk_id),
+            replaced,
         }))
     }
 }

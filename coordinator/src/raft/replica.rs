@@ -1,11 +1,7 @@
 //! One replica of the cluster, as the rest of the coordinator uses it. Knows
 //! nothing of sessions or budgets.
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use leasehold_ledger::{Ledger, entry::Entry, outcome::Applied};
 use leasehold_proto::v1::DigestRequest;
@@ -18,13 +14,15 @@ use tokio::sync::watch;
 
 use super::{
     api::{
-        ChangeError, ClusterStatus, Leadership, Member, MemberStatus, ProposeError, ReplicaConfig,
-        Role, StartError, WallClock,
+        ChangeError, ClusterStatus, Dismissal, Leadership, Member, MemberStatus, ProposeError,
+        ReplicaConfig, Role, StartError, WallClock,
     },
     boot::{self, Running},
     propose::propose,
 };
 
+/// How long a node of an older cluster is spoken of after it was heard.
+const LATELY: Duration = Duration::from_secs(60);
 /// How long `status` waits for other members' digests.
 const DIGEST_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -131,10 +129,19 @@ impl Replica {
         self.0.changes.shared.fail(reason);
     }
 
-    /// Whether it ended because its cluster goes on without it.
+    /// Whether it ended because nobody needs it any more, and why.
     #[must_use]
-    pub fn was_removed(&self) -> bool {
-        self.0.changes.shared.removed.load(Ordering::Relaxed)
+    pub fn dismissal(&self) -> Option<Dismissal> {
+        self.0.changes.shared.dismissed.get().copied()
+    }
+
+    /// The node that was lately heard of a cluster which this one was restored from,
+    /// and which should not run any more.
+    #[must_use]
+    pub fn old_node(&self) -> Option<u64> {
+        let heard = *self.0.changes.shared.old_node.lock();
+        let (node_id, at) = heard?;
+        (u128::from(at.elapsed_us()) <= LATELY.as_micros()).then_some(node_id)
     }
 
     /// How this node's wall clock compares with the other members'.

@@ -1,7 +1,8 @@
-//! Asks the other members now and then what their wall clocks say, and whether this
-//! node is still one of them. Nothing here reaches the ledger: it is what operators
-//! are told. A node that was removed hears of it here alone, because nobody sends it
-//! the log any more.
+//! Asks the other members now and then what their wall clocks say, whether this node
+//! is still one of them, and whether their cluster has taken the place of this one.
+//! Nothing here reaches the ledger. A node that was removed hears of it here alone,
+//! because nobody sends it the log any more; and so does a node that was started on
+//! its old folder after its cluster was restored from a backup.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -18,7 +19,8 @@ use super::{
 use crate::clock::Reading;
 
 const EVERY: Duration = Duration::from_secs(2);
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// Generous: a busy machine must not keep a node from hearing that it was removed.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// How far another wall clock is ahead of this node's, as far as a round trip tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +65,10 @@ pub(super) async fn keep(core: Core, shared: Arc<Shared>, links: Links, toleranc
         let mut offsets = Vec::with_capacity(answers.len());
         for (reply, offset) in answers.into_iter().flatten() {
             offsets.push(offset);
+            if reply.replaced {
+                shared.note_replacement();
+                return;
+            }
             if let Some(removed_at) = reply.removed_at
                 && known_at.is_none_or(|known_at| removed_at >= known_at)
             {
@@ -83,6 +89,7 @@ async fn ask(
     let request = RollCallRequest {
         node_id: shared.me.node_id,
         disk_id: shared.me.disk_id.to_le_bytes().to_vec(),
+        cluster_id: shared.cluster_id(),
     };
     let sent = Reading::now();
     let here_us = (shared.wall_unix_us)();

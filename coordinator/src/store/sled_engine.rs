@@ -25,6 +25,8 @@ use super::{
     Engine, Loaded, LogPos, StoreError, StoredVote, Write, durable, engine::ENTRY_BYTES_MAX, record,
 };
 
+/// The file that has nearly everything.
+const DB: &str = "db";
 const VOTE: &[u8] = b"\xffvote";
 const COMMITTED: &[u8] = b"\xffcommitted";
 const PURGED: &[u8] = b"\xffpurged";
@@ -101,7 +103,7 @@ impl SledEngine {
                 Err(error) => return Err(refused(dir, &error)),
             }
         };
-        let path = dir.join("db");
+        let path = dir.join(DB);
         let file = File::open(&path).map_err(|error| StoreError::io(&path, &error))?;
         durable::sync_dir(dir)?;
         Ok(Self {
@@ -122,7 +124,7 @@ impl SledEngine {
         };
         match record::unseal(key, &value) {
             Ok(payload) => Ok(Some(payload.to_vec())),
-            Err(detail) => Err(StoreError::damaged(&self.dir, detail)),
+            Err(detail) => Err(self.damaged(detail)),
         }
     }
 
@@ -138,10 +140,14 @@ impl SledEngine {
     }
 
     fn malformed(&self, key: &[u8]) -> StoreError {
-        StoreError::damaged(
-            &self.dir,
-            format!("the value under {} is malformed", record::name(key)),
-        )
+        self.damaged(format!(
+            "the value under {} is malformed",
+            record::name(key)
+        ))
+    }
+
+    fn damaged(&self, detail: impl Into<String>) -> StoreError {
+        StoreError::damaged(self.dir.join(DB), detail)
     }
 
     fn check_format(&mut self) -> Result<(), StoreError> {
@@ -153,10 +159,7 @@ impl SledEngine {
                     .map_err(|error| self.refused(&error))?;
                 self.barrier()
             }
-            None => Err(StoreError::damaged(
-                &self.dir,
-                "the format version is missing",
-            )),
+            None => Err(self.damaged("the format version is missing")),
             Some(payload) => {
                 let found = payload
                     .try_into()
@@ -190,8 +193,7 @@ impl SledEngine {
                 left_over.remove(key);
                 continue;
             }
-            let payload = record::unseal(&key, &value)
-                .map_err(|detail| StoreError::damaged(&self.dir, detail))?;
+            let payload = record::unseal(&key, &value).map_err(|detail| self.damaged(detail))?;
             let bytes = match open.take() {
                 None => {
                     let (head, rest) = payload
@@ -221,10 +223,7 @@ impl SledEngine {
             }
         }
         if let Some((at, ..)) = open {
-            return Err(StoreError::damaged(
-                &self.dir,
-                format!("entry {} is incomplete", at.index),
-            ));
+            return Err(self.damaged(format!("entry {} is incomplete", at.index)));
         }
         self.db
             .apply_batch(left_over)
@@ -337,7 +336,7 @@ impl Engine for SledEngine {
         self.db.flush().map_err(|error| self.refused(&error))?;
         self.file
             .sync_data()
-            .map_err(|error| StoreError::io(self.dir.join("db"), &error))
+            .map_err(|error| StoreError::io(self.dir.join(DB), &error))
     }
 
     fn tidy(&mut self) -> Result<bool, StoreError> {
@@ -390,7 +389,8 @@ fn numbers<const N: usize>(payload: &[u8]) -> Option<[u64; N]> {
 fn refused(dir: &Path, error: &sled::Error) -> StoreError {
     match error {
         sled::Error::Io(error) => StoreError::io(dir, error),
-        other => StoreError::damaged(dir, other.to_string()),
+        // It says where in the file, if it knows.
+        other => StoreError::damaged(dir.join(DB), other.to_string()),
     }
 }
 

@@ -317,6 +317,7 @@ impl SnapshotFile {
             bytes,
             path: self.path.clone(),
             sum: crc32fast::Hasher::new(),
+            place: 0,
             ended: false,
             rest: Bytes::new(),
         };
@@ -355,6 +356,8 @@ pub struct SnapshotReader {
     bytes: BufReader<Positioned>,
     path: PathBuf,
     sum: crc32fast::Hasher,
+    /// Bytes read so far.
+    place: u64,
     ended: bool,
     /// What `Read` has not handed out yet of the chunk it is in.
     rest: Bytes,
@@ -370,6 +373,7 @@ impl SnapshotReader {
             return Ok(None);
         }
         let so_far = self.sum.clone().finalize();
+        let begins_at = self.place;
         let mut head = [0; FRAME_BYTES];
         self.fill(&mut head)?;
         let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
@@ -383,18 +387,18 @@ impl SnapshotReader {
                 .map_err(|error| StoreError::io(&self.path, &error))?
                 == 0;
             if sum != so_far || !at_end {
-                return Err(self.damaged("its end is wrong"));
+                return Err(self.damaged_at(begins_at, "its end is wrong"));
             }
             self.ended = true;
             return Ok(None);
         }
         if length > FRAME_BYTES_MAX {
-            return Err(self.damaged("a chunk is too long"));
+            return Err(self.damaged_at(begins_at, "a chunk is too long"));
         }
         let mut chunk = vec![0; length];
         self.fill(&mut chunk)?;
         if crc32fast::hash(&chunk) != sum {
-            return Err(self.damaged("the checksum of a chunk is wrong"));
+            return Err(self.damaged_at(begins_at, "the checksum of a chunk is wrong"));
         }
         Ok(Some(chunk))
     }
@@ -403,13 +407,18 @@ impl SnapshotReader {
         match self.bytes.read_exact(buffer) {
             Ok(()) => {
                 self.sum.update(buffer);
+                self.place = self.place.saturating_add(buffer.len() as u64);
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(self.damaged("it ends too early"))
+                Err(self.damaged_at(self.place, "it ends too early"))
             }
             Err(error) => Err(StoreError::io(&self.path, &error)),
         }
+    }
+
+    fn damaged_at(&self, place: u64, detail: &str) -> StoreError {
+        StoreError::damaged(&self.path, format!("{detail}, at or after byte {place}"))
     }
 
     fn damaged(&self, detail: &str) -> StoreError {

@@ -286,7 +286,8 @@ impl Writer {
     fn latch(&mut self, error: &StoreError) {
         if self.latched.is_none() {
             self.latched = Some(error.to_string());
-            tracing::error!(%error, "the store failed; nothing is written any more");
+            // Whoever is told says it, once.
+            tracing::debug!(%error, "the store failed; nothing is written any more");
             if let Some(failed) = self.failed.take() {
                 failed(error.to_string());
             }

@@ -149,7 +149,7 @@ impl Watermark {
             })),
             None => Err(StoreError::damaged(
                 path,
-                "neither of its two records is whole",
+                format!("neither of its two records, at bytes 0 and {STRIDE}, is whole"),
             )),
         }
     }

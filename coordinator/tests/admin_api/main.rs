@@ -11,6 +11,7 @@
 mod client;
 mod races;
 mod three_nodes;
+mod wall_clock;
 
 use client::{Fixture, ask, serve_in};
 use leasehold_coordinator::config::ServeFlags;

@@ -44,7 +44,7 @@ async fn cluster(folder: &TempDir) -> Vec<Running> {
 /// Peers' addresses must be known beforehand. A port that the system hands out by
 /// itself could be given to another test's connection in the meantime; those below
 /// 32,768 are not.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     loop {
         let port = rand::random_range(15_000..32_000);
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {

@@ -45,7 +45,7 @@ pub(crate) struct PolicyMessage {
 }
 
 /// The newest version of entries and of snapshots that is read and written.
-pub(crate) const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The version that settings need to be written in full; see [`version_of`].
 pub(crate) const fn settings_version(settings: &Settings) -> u32 {
@@ -69,6 +69,8 @@ pub(crate) const fn version_of(policy: &Policy) -> u32 {
 
 /// The version from which on a cluster has an id and may have been restored.
 pub(crate) const VERSION_OF_IDS: u32 = 3;
+/// The version from which on a restored cluster knows what it was restored from.
+pub(crate) const VERSION_OF_ANCESTORS: u32 = 5;
 
 #[derive(Clone, PartialEq, prost::Oneof)]
 enum KindMessage {

@@ -66,6 +66,9 @@ pub(crate) struct HeaderMessage {
     /// From version 3 on.
     #[prost(uint64, tag = "6")]
     inherited_until_us: u64,
+    /// From version 5 on.
+    #[prost(message, repeated, tag = "7")]
+    ancestors: Vec<IdMessage>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -260,6 +263,7 @@ pub(crate) struct Header {
     pub(crate) settings: Settings,
     pub(crate) default_strict_from_us: Option<u64>,
     pub(crate) cluster_id: Option<u128>,
+    pub(crate) ancestors: Arc<Vec<u128>>,
     pub(crate) inherited_until_us: u64,
 }
 
@@ -291,6 +295,11 @@ pub(crate) fn header_record(header: &Header) -> RecordKind {
         default_strict_from_us: header.default_strict_from_us,
         cluster_id: header.cluster_id.map(write_cluster_id),
         inherited_until_us: header.inherited_until_us,
+        ancestors: header
+            .ancestors
+            .iter()
+            .map(|id| write_cluster_id(*id))
+            .collect(),
     })
 }
 
@@ -301,6 +310,7 @@ pub(crate) fn read_header(message: HeaderMessage) -> Result<Header, FormatError>
         settings: read_settings(message.settings)?,
         default_strict_from_us: message.default_strict_from_us,
         cluster_id: message.cluster_id.map(read_cluster_id),
+        ancestors: Arc::new(message.ancestors.into_iter().map(read_cluster_id).collect()),
         inherited_until_us: message.inherited_until_us,
     })
 }

@@ -448,6 +448,32 @@ fn the_first_name_of_a_cluster_stays() {
 }
 
 #[test]
+fn ledgers_of_version_5_load_and_give_the_same_bytes() {
+    let (ledger, _) = restored_ledger().restored(5, 0);
+    let written = bytes(&ledger);
+    let stored = golden("ledger-v5.bin", &written);
+    assert_eq!(stored[8], 5);
+    let loaded = Ledger::decode(stored.as_slice()).unwrap();
+    loaded.check().unwrap();
+    assert_eq!(loaded.ancestors(), [0xfeed_0001_0002_0003]);
+    assert_eq!(bytes(&loaded), stored);
+    assert_eq!(written, stored);
+}
+
+#[test]
+fn a_cluster_remembers_what_it_was_restored_from_but_not_without_end() {
+    let mut ledger = Ledger::new();
+    for cluster_id in 1..=40 {
+        (ledger, _) = ledger.restored(cluster_id, 0);
+        ledger.check().unwrap();
+    }
+    assert_eq!(ledger.cluster_id(), Some(40));
+    assert_eq!(ledger.ancestors(), (24..40).collect::<Vec<u128>>());
+    let loaded = Ledger::decode(bytes(&ledger).as_slice()).unwrap();
+    assert_eq!(loaded.ancestors(), ledger.ancestors());
+}
+
+#[test]
 fn each_place_of_a_newer_setting_makes_the_version_2() {
     let put_policy = |policy| Command::PutPolicy {
         name: "N".to_owned(),
@@ -538,7 +564,7 @@ fn ledgers_of_version_4_load_and_give_the_same_bytes() {
 
 #[test]
 fn a_newer_format_is_refused_with_its_version() {
-    for version in [0, 5] {
+    for version in [0, 6] {
         let mut unknown = entry().encode();
         // The first field is the version: one byte of tag, one of value.
         assert_eq!(unknown[..2], [8, 1]);
@@ -547,7 +573,7 @@ fn a_newer_format_is_refused_with_its_version() {
             Entry::decode(&unknown),
             Err(FormatError::UnknownVersion {
                 found: version.into(),
-                known: 4
+                known: 5
             })
         );
         let mut unknown = bytes(&ledger());

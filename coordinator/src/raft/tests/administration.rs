@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::three_nodes::Cluster;
 use crate::{
     clock,
-    raft::{ChangeError, Replica, Role},
+    raft::{ChangeError, Dismissal, Replica, Role, begin_from},
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -121,7 +121,7 @@ async fn a_removed_node_says_so_and_stops() {
         said.starts_with(&format!("node {gone} was removed from its cluster")),
         "{said}"
     );
-    assert!(replica.was_removed());
+    assert_eq!(replica.dismissal(), Some(Dismissal::Removed));
     let others = cluster.running.iter().filter(|(id, _)| **id != gone);
     for (_, other) in others {
         assert!(other.fatal().borrow().is_none());
@@ -157,5 +157,51 @@ async fn the_node_whose_wall_clock_is_wrong_says_so_and_no_other() {
     // It may lead all the same: no decision depends on wall clocks.
     drop(wrong);
     cluster.write(2).await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn nodes_of_a_cluster_that_was_restored_elsewhere_stop_by_themselves() {
+    use leasehold_ledger::entry::{Command, Entry};
+
+    let mut cluster = Cluster::new(3);
+    cluster.start_all().await;
+    let (leader, term) = cluster.leader().await;
+    let name = Entry {
+        now_us: 1,
+        commands: vec![Command::NameCluster { cluster_id: 7 }],
+        ..Entry::default()
+    };
+    cluster.running[&leader].propose(term, name).await.unwrap();
+    cluster.write(2).await;
+    let backup = cluster.running[&leader].with_ledger(Clone::clone);
+    // The operator restores on one node and forgets that the others run.
+    cluster.stop(1).await;
+    let (restored, _) = backup.restored(8, 0);
+    let folder = tempfile::tempdir().unwrap();
+    cluster.dirs.insert(1, folder);
+    let first = crate::raft::Member {
+        node_id: 1,
+        peer_addr: cluster.addrs[&1].to_string(),
+        ..crate::raft::Member::default()
+    };
+    begin_from(cluster.dirs[&1].path(), first, &restored, term).unwrap();
+    cluster.start(1).await;
+    for old in [2, 3] {
+        let replica = cluster.running[&old].clone();
+        let mut fatal = replica.fatal();
+        let said = tokio::time::timeout(PATIENCE, fatal.wait_for(Option::is_some)).await;
+        let said = said.expect("it says so in time").unwrap().clone().unwrap();
+        assert!(said.contains("restored from a backup"), "{said}");
+        assert_eq!(replica.dismissal(), Some(Dismissal::ClusterReplaced));
+    }
+    let new = cluster.running[&1].clone();
+    assert!(
+        matches!(new.old_node(), Some(2 | 3)),
+        "{:?}",
+        new.old_node()
+    );
+    assert_eq!(new.dismissal(), None);
+    drop(new);
     cluster.stop_all().await;
 }

@@ -256,3 +256,37 @@ fn a_newer_format_is_named_and_not_touched() {
     assert_eq!(reopen(&dir).err().unwrap().code(), "unknown_format");
     assert_eq!(fs::read_to_string(dir.join("identity")).unwrap(), text);
 }
+
+#[test]
+fn a_damaged_snapshot_is_named_with_the_place_and_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut folder = SnapshotFolder::open(dir.path()).unwrap();
+    let mut writer = folder.create(b"description").unwrap();
+    for chunk in [[1; 100], [2; 100]] {
+        writer.frame(&chunk).unwrap();
+    }
+    let file = writer.finish().unwrap();
+    folder.adopt(LogPos { term: 1, index: 5 }, &file).unwrap();
+    let path = dir.path().join("00000000000000000005-1.snap");
+    let good = fs::read(&path).unwrap();
+    // 12 bytes of header, then frames: 8 bytes each before the description and chunks.
+    let second_chunk = 12 + (8 + 11) + (8 + 100);
+    for (damage, said) in [
+        (
+            Some(second_chunk + 20),
+            format!("the checksum of a chunk is wrong, at or after byte {second_chunk}"),
+        ),
+        (None, "it ends too early, at or after byte".to_owned()),
+    ] {
+        let mut bad = good.clone();
+        match damage {
+            Some(place) => bad[place] ^= 1,
+            None => bad.truncate(good.len() - 1),
+        }
+        fs::write(&path, bad).unwrap();
+        let error = SnapshotFolder::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(&said), "{error}");
+        assert!(error.contains(path.to_str().unwrap()), "{error}");
+        assert!(error.contains("under a new id"), "{error}");
+    }
+}
