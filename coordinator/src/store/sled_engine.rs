@@ -408,3 +408,21 @@ fn remove_half_made_index(dir: &Path) -> Result<(), StoreError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_barrier_syncs_the_file_and_a_flush_is_not_enough() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut engine, _) = SledEngine::open(dir.path()).unwrap();
+        engine.barrier().unwrap();
+        // The one file that is always there and refuses to be synced.
+        engine.file = File::open("/dev/null").unwrap();
+        let refused = engine.barrier().unwrap_err();
+        assert_eq!(refused.code(), "store_io", "{refused}");
+    }
+}

@@ -465,3 +465,22 @@ fn parse_name(path: &Path) -> Option<LogPos> {
         index: index.parse().ok()?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_synced_before_it_is_complete() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = SnapshotFolder::open(dir.path()).unwrap();
+        folder.create(b"description").unwrap().finish().unwrap();
+        let mut writer = folder.create(b"description").unwrap();
+        writer.frame(b"chunk").unwrap();
+        // The one file that takes everything and refuses to be synced.
+        writer.file = File::options().write(true).open("/dev/null").unwrap();
+        assert_eq!(writer.finish().unwrap_err().code(), "store_io");
+    }
+}

@@ -291,3 +291,21 @@ fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<(u32, u64, Mark)> {
         },
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_watermark_is_synced_when_it_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let identity = Identity::load_or_create(dir.path(), 1).unwrap();
+        let mut watermark = Watermark::create(dir.path(), Mark::new(&identity)).unwrap();
+        watermark.sync().unwrap();
+        // The one file that is always there and refuses to be synced.
+        watermark.file = File::open("/dev/null").unwrap();
+        assert_eq!(watermark.sync().unwrap_err().code(), "store_io");
+    }
+}

@@ -48,6 +48,22 @@ fn the_storage_passes_openrafts_suite() {
 /// An engine whose barriers wait for permission.
 struct Gated(Arc<(std::sync::Mutex<bool>, std::sync::Condvar)>);
 
+/// Opens the gate when the test ends, however it ends: the log waits for its engine.
+struct OpensAtLast(Arc<(std::sync::Mutex<bool>, std::sync::Condvar)>);
+
+impl OpensAtLast {
+    fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+}
+
+impl Drop for OpensAtLast {
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
 impl Engine for Gated {
     fn load(&mut self) -> Result<Loaded, StoreError> {
         Ok(Loaded::default())
@@ -80,6 +96,7 @@ async fn a_vote_is_given_only_once_it_is_durable() {
     let engine = Box::new(Gated(Arc::clone(&gate)));
     let wal = Arc::new(Wal::start(engine, watermark, |reason| panic!("{reason}")).unwrap());
     let mut log = Log::new(Loaded::default(), Arc::clone(&wal)).unwrap();
+    let gate = OpensAtLast(gate);
     let vote = Vote::new(3, 1);
     let mut given = Box::pin(log.save_vote(&vote));
     // However long it is asked: nothing can be durable before the barrier.
@@ -87,8 +104,7 @@ async fn a_vote_is_given_only_once_it_is_durable() {
         assert!(futures::poll!(given.as_mut()).is_pending());
         tokio::task::yield_now().await;
     }
-    *gate.0.lock().unwrap() = true;
-    gate.1.notify_all();
+    gate.open();
     given.await.unwrap();
     let mark = *Watermark::open(dir.path()).unwrap().unwrap().mark();
     assert_eq!(mark.vote.map(|vote| vote.term), Some(3));
