@@ -303,6 +303,52 @@ mod tests {
     }
 
     #[test]
+    fn what_was_put_aside_is_returned_with_its_lease() {
+        let mut books = books(10, 2);
+        if let Some(lease) = &mut books.current {
+            (lease.parked, lease.is_parked) = (4, true);
+        }
+        books.end_current(1);
+        let mut ended = Vec::new();
+        books.totals(0, &mut ended);
+        assert_eq!(
+            (ended[0].spent, ended[0].returned, ended[0].held),
+            (3, 5, 2)
+        );
+    }
+
+    #[test]
+    fn a_lease_that_is_known_is_not_taken_over_again() {
+        let mut books = books(10, 0);
+        books.adopt_unseen(1, 10, 0);
+        let mut ended = Vec::new();
+        books.totals(10, &mut ended);
+        assert_eq!(ended, [], "it is the present one");
+        books.end_current(7);
+        books.adopt_unseen(1, 10, 0);
+        books.totals(0, &mut ended);
+        assert_eq!((ended.len(), ended[0].returned), (1, 7));
+        books.adopt_unseen(3, 4, 0);
+        books.totals(0, &mut ended);
+        assert_eq!(ended.len(), 2);
+    }
+
+    #[test]
+    fn a_generation_is_taken_for_void_while_something_is_held_of_it() {
+        let mut settled = Vec::new();
+        let mut free = books(10, 0);
+        free.void(5, &mut settled);
+        assert!(!free.is_voided(1));
+        let mut held = books(10, 2);
+        held.void(5, &mut settled);
+        assert!(held.is_voided(1) && !held.is_voided(2));
+        held.release(1, 1, false, |_| unreachable!("the lease is void"));
+        assert!(held.is_voided(1));
+        held.release(1, 1, false, |_| unreachable!("the lease is void"));
+        assert!(!held.is_voided(1));
+    }
+
+    #[test]
     fn an_unseen_lease_is_handed_back_without_inventing_units() {
         let mut books = Books::default();
         books.adopt_unseen(7, 10, 4);

@@ -295,6 +295,20 @@ fn an_acknowledged_report_leaves_only_newer_spends_to_be_dated() {
 }
 
 #[test]
+fn a_lease_s_report_dates_no_spends_of_the_one_before() {
+    let mut client = Client::open().with(5);
+    assert_eq!(client.spend(2), Verdict::Admitted);
+    // Dated, and not acknowledged yet.
+    client.after(SECOND).sync();
+    client.hear(Incoming::Granted(vec![grant(8, 3)]));
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    client.after(SECOND);
+    let report = client.report(8);
+    let dated: u64 = report.spent_ages.iter().map(|age| age.units).sum();
+    assert_eq!((report.spent_total, dated), (1, 1));
+}
+
+#[test]
 fn a_session_s_time_runs_from_when_its_open_was_sent() {
     let mut client = Client::open();
     client.hear(refusal("session_expired"));
