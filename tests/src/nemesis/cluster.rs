@@ -23,6 +23,7 @@ use super::{
 use crate::Answer;
 
 const POLL: Duration = Duration::from_millis(50);
+const RESTARTS_AFTER: Duration = Duration::from_secs(1);
 
 /// Where running nodes are reached, for whoever asks while faults are injected.
 #[derive(Clone, Debug, Default)]
@@ -213,9 +214,26 @@ impl Cluster {
         self.list();
     }
 
-    /// Starts those again that ended by themselves, and notes how they did.
+    /// Starts those again that ended by themselves, and notes how they did; each after
+    /// a moment, as a supervisor of services does.
     pub(crate) fn supervise(&mut self, ground: &Ground) -> io::Result<()> {
         let mut ended = Vec::new();
+        let due = |node: &Node| {
+            node.is_wanted
+                && !node.has_process()
+                && node
+                    .ended_at
+                    .is_some_and(|at| at.elapsed() >= RESTARTS_AFTER)
+        };
+        let waiting: Vec<u64> = self
+            .nodes
+            .values()
+            .filter(|node| due(node))
+            .map(|node| node.id)
+            .collect();
+        for id in waiting {
+            self.run(id, ground)?;
+        }
         for node in self.nodes.values_mut() {
             if let Some(status) = node.take_ended()
                 && node.is_wanted
@@ -229,8 +247,8 @@ impl Cluster {
                 how,
                 last_words,
             });
-            self.run(id, ground)?;
         }
+        self.list();
         Ok(())
     }
 
@@ -312,17 +330,22 @@ impl Cluster {
         Ok(id)
     }
 
-    /// Makes a started node a voter; an error says why it is not one.
+    /// Makes a started node a voter, in the place of another if one is named; an
+    /// error says why it is not one.
     pub(crate) fn join(
         &mut self,
         id: u64,
+        replaces: Option<u64>,
         ground: &Ground,
         within: Duration,
     ) -> Result<(), String> {
         let peer = ground
             .advertised(Host::Node(id))
             .map_err(|error| error.to_string())?;
-        let body = json!({"node_id": id, "peer": format!("{peer}:{PEER_PORT}")});
+        let mut body = json!({"node_id": id, "peer": format!("{peer}:{PEER_PORT}")});
+        if let Some(old) = replaces {
+            body["replaces"] = json!(old);
+        }
         let give_up = Instant::now() + within;
         let mut last = String::from("nobody answered");
         while Instant::now() < give_up {
@@ -332,7 +355,7 @@ impl Cluster {
                 }
                 last = answer.body;
             }
-            if self.is_voter(id) {
+            if replaces.is_none() && self.is_voter(id) {
                 return Ok(());
             }
             thread::sleep(POLL * 4);
@@ -348,6 +371,7 @@ impl Cluster {
         while Instant::now() < give_up {
             if let Some(answer) = self.ask("DELETE", &path, None, POLL) {
                 if answer.status < 300 || answer.json()["code"] == "no_such_member" {
+                    self.let_go(id);
                     return Ok(());
                 }
                 last = answer.body;
@@ -355,6 +379,13 @@ impl Cluster {
             thread::sleep(POLL * 4);
         }
         Err(format!("node {id} is still a member: {last}"))
+    }
+
+    /// Nobody starts it again: a node that hears that it was removed ends by itself.
+    fn let_go(&mut self, id: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.is_wanted = false;
+        }
     }
 
     /// Ends a node for good. Its files stay.

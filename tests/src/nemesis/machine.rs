@@ -40,7 +40,7 @@ impl Machine {
             libc_clocks: build(
                 libc_clocks,
                 "rustix reads the clocks past libc, where libfaketime does not reach; \
-                 --libc-clocks names no build with RUSTFLAGS=--cfg=rustix_use_libc",
+                 --libc-clocks names no build with --features libc-clocks",
             ),
         }
     }

@@ -32,6 +32,8 @@ pub(crate) struct Node {
     /// Variables of the environment, next time.
     pub(crate) environment: Vec<(String, String)>,
     process: Option<Process>,
+    /// When it last ended by itself.
+    pub(crate) ended_at: Option<std::time::Instant>,
     /// It is meant to run: when it ends by itself, somebody starts it again.
     pub(crate) is_wanted: bool,
 }
@@ -110,6 +112,7 @@ impl Node {
             binary: binary.to_owned(),
             environment: Vec::new(),
             process: None,
+            ended_at: None,
             is_wanted: false,
         })
     }
@@ -162,7 +165,13 @@ impl Node {
     pub(crate) fn take_ended(&mut self) -> Option<ExitStatus> {
         let status = self.process.as_mut()?.ended()?;
         self.process = None;
+        self.ended_at = Some(std::time::Instant::now());
         Some(status)
+    }
+
+    /// It has a process, paused or not.
+    pub(crate) fn has_process(&self) -> bool {
+        self.process.is_some()
     }
 
     /// It has a process that is not paused.

@@ -40,7 +40,7 @@ struct Flags {
     /// Another build of it, for rolling upgrades
     #[arg(long)]
     upgrade_to: Option<PathBuf>,
-    /// A build of it with RUSTFLAGS=--cfg=rustix_use_libc, whose clocks can be faked
+    /// A build of it with --features libc-clocks, whose clocks can be faked
     #[arg(long)]
     libc_clocks: Option<PathBuf>,
     /// A file that the JSON object is added to, as tests/results/nemesis.jsonl

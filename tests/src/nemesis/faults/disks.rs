@@ -56,12 +56,22 @@ struct Disk {
     trouble: Trouble,
     whose: &'static str,
     at_work: Vec<Tampering>,
-    /// The processes that must not go on.
-    doomed: Vec<(u64, u32)>,
+    /// The processes that must not go on once they have written something.
+    doomed: Vec<Doomed>,
 }
 
+struct Doomed {
+    node: u64,
+    pid: u32,
+    /// The last entry in its log.
+    had: u64,
+}
+
+/// One entry may be on its way without a write that anybody waits for.
+const ENTRIES_UNWRITTEN_MAX: u64 = 2;
 /// A node notices a failed write with the next entry, which comes with a tick.
 const NOTICES_WITHIN: Duration = Duration::from_secs(10);
+const ATTACHES_WITHIN: Duration = Duration::from_secs(5);
 
 impl Disk {
     fn new(trouble: Trouble, whose: &'static str) -> Self {
@@ -106,28 +116,42 @@ impl Fault for Disk {
                 continue;
             };
             let pid = process.id();
+            if tracer(pid) != Some(0) {
+                return Err(format!("the calls of node {id} are tampered with already"));
+            }
+            let had = node.position().map_or(u64::MAX, |position| position.last);
             let tampering = Tampering::begin(pid, calls, &what, &files, &log);
             self.at_work
                 .push(tampering.map_err(|error| error.to_string())?);
             if self.trouble != Trouble::Slow {
                 world.excused.push(*id);
-                self.doomed.push((*id, pid));
+            }
+            if !world.until(ATTACHES_WITHIN, |_| tracer(pid) != Some(0)) {
+                return Err(format!("strace cannot attach to node {id}"));
+            }
+            if self.trouble != Trouble::Slow {
+                let node = *id;
+                self.doomed.push(Doomed { node, pid, had });
             }
         }
         Ok(format!("{calls} of nodes {victims:?}: {what}"))
     }
 
     fn heal(&mut self, world: &mut World) {
-        for (id, pid) in std::mem::take(&mut self.doomed) {
+        for Doomed { node, pid, had } in std::mem::take(&mut self.doomed) {
             // The supervisor starts another process: the first one must be gone.
             let gone = world.until(NOTICES_WITHIN, |world| {
-                let node = world.cluster.node(id);
+                let node = world.cluster.node(node);
                 let now = node.and_then(|node| node.process().map(|process| process.id()));
                 now != Some(pid)
             });
-            if !gone && !world.is_over() {
+            // One that is cut off has nothing to write, and so nothing to notice.
+            let position = world.cluster.node(node).and_then(|node| node.position());
+            let wrote = position
+                .is_some_and(|position| position.last > had.saturating_add(ENTRIES_UNWRITTEN_MAX));
+            if !gone && wrote && !world.is_over() {
                 world.found(format!(
-                    "node {id} went on although its disk failed it for {} s",
+                    "node {node} went on for {} s and wrote entries although its disk failed it",
                     NOTICES_WITHIN.as_secs()
                 ));
             }
@@ -136,6 +160,15 @@ impl Fault for Disk {
         world.supervise();
         world.excused.clear();
     }
+}
+
+/// Who traces a process; 0: nobody.
+fn tracer(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"))?;
+    line.trim().parse().ok()
 }
 
 /// All files below a folder.

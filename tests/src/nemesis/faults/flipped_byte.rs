@@ -33,8 +33,10 @@ const DECIDES_WITHIN: Duration = Duration::from_secs(40);
 struct Flip;
 
 #[derive(Debug, PartialEq, Eq)]
-enum Outcome {
+pub(super) enum Outcome {
+    /// By an error that is documented.
     Refused,
+    /// Ready.
     Whole,
 }
 
@@ -92,7 +94,7 @@ impl Fault for Flip {
 }
 
 /// Starts the node, and says what it makes of its store.
-fn start(world: &mut World, id: u64) -> Result<Outcome, String> {
+pub(super) fn start(world: &mut World, id: u64) -> Result<Outcome, String> {
     let before = world.cluster.node(id).map_or(0, |node| node.log_length());
     world
         .cluster

@@ -31,6 +31,18 @@ const CHANGE_WITHIN: Duration = Duration::from_secs(60);
 /// Puts an empty node under a new id in the place of one that is dead for good.
 pub(super) fn replace(world: &mut World, id: u64) -> Result<u64, String> {
     world.cluster.kill(id);
+    let new = start(world)?;
+    let ground = &world.ground;
+    world.cluster.join(new, Some(id), ground, CHANGE_WITHIN)?;
+    world
+        .cluster
+        .forget(id, &mut world.ground, &mut world.links);
+    Ok(new)
+}
+
+/// The same in two steps, as somebody does who has no spare machine.
+fn remove_and_add(world: &mut World, id: u64) -> Result<u64, String> {
+    world.cluster.kill(id);
     world.cluster.expel(id, CHANGE_WITHIN)?;
     world
         .cluster
@@ -38,12 +50,16 @@ pub(super) fn replace(world: &mut World, id: u64) -> Result<u64, String> {
     add(world)
 }
 
+fn start(world: &mut World) -> Result<u64, String> {
+    let started = world.cluster.start_new(&mut world.ground, &mut world.links);
+    started.map_err(|error| error.to_string())
+}
+
 fn add(world: &mut World) -> Result<u64, String> {
-    let new = world
+    let new = start(world)?;
+    world
         .cluster
-        .start_new(&mut world.ground, &mut world.links)
-        .map_err(|error| error.to_string())?;
-    world.cluster.join(new, &world.ground, CHANGE_WITHIN)?;
+        .join(new, None, &world.ground, CHANGE_WITHIN)?;
     Ok(new)
 }
 
@@ -52,8 +68,13 @@ struct Replace;
 impl Fault for Replace {
     fn inject(&mut self, world: &mut World, draw: &mut Draw) -> Result<String, String> {
         let victim = draw.pick(&world.cluster.running()).ok_or("no node runs")?;
-        let new = replace(world, victim).inspect_err(|error| world.found(error.clone()))?;
-        Ok(format!("node {victim} by node {new}"))
+        let (new, how) = if draw.chance(50) {
+            (replace(world, victim), "in one step")
+        } else {
+            (remove_and_add(world, victim), "in two steps")
+        };
+        let new = new.inspect_err(|error| world.found(error.clone()))?;
+        Ok(format!("node {victim} by node {new}, {how}"))
     }
 }
 
@@ -65,6 +86,8 @@ impl Fault for Change {
         let leaving = draw.pick(&world.cluster.running()).ok_or("no node runs")?;
         let new = add(world).inspect_err(|error| world.found(error.clone()))?;
         world.hold(draw.millis(200..1_500));
+        // When it hears that it was removed it ends by itself.
+        world.excused.push(leaving);
         world
             .cluster
             .expel(leaving, CHANGE_WITHIN)

@@ -14,6 +14,7 @@ mod pauses;
 mod restarts;
 mod snapshots;
 mod system;
+mod wiped_disk;
 
 use super::fault::Kind;
 
@@ -25,6 +26,7 @@ pub(super) fn all() -> Vec<Kind> {
         partitions::kinds(),
         disks::kinds(),
         flipped_byte::kinds(),
+        wiped_disk::kinds(),
         clocks::kinds(),
         members::kinds(),
         restarts::kinds(),
