@@ -52,8 +52,8 @@ const GATEWAYS: usize = SPENDERS + 1;
 const QUIET_KEYS: usize = 600;
 const QUIET_PER_SECOND: f64 = 1.0 / 60.0;
 const WINDOW: Duration = Duration::from_secs(60);
-/// Several round trips: the default of 250 ms is hardly more than one.
-const MAX_WAIT_MS: u64 = 1_000;
+/// Several round trips, so that every ask of a quiet key is answered.
+const QUIET_MAX_WAIT_MS: u64 = 1_000;
 /// Without distance, for comparison.
 const NEAR: Duration = Duration::from_secs(20);
 const CUT: Duration = Duration::from_secs(30);
@@ -83,6 +83,9 @@ pub struct Plan {
     pub distance: Duration,
     /// Units of the busy key a minute, and how many requests come for it.
     pub limit: u64,
+    /// How long a request for it waits at most. At the limit, what is free is on its
+    /// way most of the time: who waits longer is refused less often, and more wait.
+    pub busy_max_wait_ms: u64,
     /// Most refusals beyond an exact central log, in points.
     pub excess_max_pp: f64,
     /// Most requests that wait, in percent.
@@ -255,20 +258,23 @@ impl Regions<'_> {
                     .all(|id| world.cluster.node(id).is_some_and(|node| node.is_ready()))
         })?;
         let window_ms = u64::try_from(WINDOW.as_millis()).map_err(io::Error::other)?;
-        let budget = |limit: u64| {
+        let budget = |limit: u64, max_wait_ms: u64| {
             let policy = json!({
                 "kind": "sliding_window",
                 "limit": limit,
                 "window_ms": window_ms,
-                "max_wait_ms": MAX_WAIT_MS,
+                "max_wait_ms": max_wait_ms,
             });
             json!({ "policy": policy })
         };
         self.put(
             &format!("/v1/budgets/{BUSY_PATTERN}"),
-            &budget(self.plan.limit),
+            &budget(self.plan.limit, self.plan.busy_max_wait_ms),
         )?;
-        self.put(&format!("/v1/budgets/{QUIET_PATTERN}"), &budget(100))?;
+        self.put(
+            &format!("/v1/budgets/{QUIET_PATTERN}"),
+            &budget(100, QUIET_MAX_WAIT_MS),
+        )?;
         for place in 0..REGIONS.len() * GATEWAYS {
             self.start_gateway(place)?;
         }
@@ -532,6 +538,7 @@ impl Regions<'_> {
             "distance_ms": u64::try_from(self.plan.distance.as_millis()).unwrap_or(u64::MAX),
             "minutes": self.plan.minutes,
             "limit_per_minute": self.plan.limit,
+            "busy_max_wait_ms": self.plan.busy_max_wait_ms,
             "namespaces": self.ground.without_namespaces().is_none(),
             "optimized": !cfg!(debug_assertions),
             "over_admitted": judged.over_admitted,

@@ -29,6 +29,9 @@ struct Flags {
     /// Units of the busy key a minute; as many requests come for it
     #[arg(long, default_value_t = 10_000)]
     limit: u64,
+    /// How long a request for the busy key waits at most, in milliseconds
+    #[arg(long, default_value_t = 150)]
+    max_wait: u64,
     /// Most refusals beyond an exact central log, in points
     #[arg(long, default_value_t = 0.5)]
     excess: f64,
@@ -65,6 +68,7 @@ fn attempt(flags: Flags) -> Result<Vec<String>, Box<dyn Error + Send + Sync>> {
         minutes: flags.minutes,
         distance: Duration::from_millis(flags.distance),
         limit: flags.limit,
+        busy_max_wait_ms: flags.max_wait,
         excess_max_pp: flags.excess,
         waited_max_pct: flags.waits,
         leasehold: flags
