@@ -240,6 +240,8 @@ impl Books {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
 
     fn books(granted: u64, held: u64) -> Books {
@@ -315,6 +317,37 @@ mod tests {
             (ended[0].spent, ended[0].returned, ended[0].held),
             (3, 5, 2)
         );
+    }
+
+    #[test]
+    fn a_hold_cancelled_after_a_close_is_returned() {
+        let mut books = books(10, 3);
+        let released = books.release(1, 2, true, |_| unreachable!("nothing becomes left"));
+        assert_eq!(released, Release::Settled);
+        let totals = books.totals(5, &mut Vec::new()).unwrap();
+        assert_eq!((totals.spent, totals.returned, totals.held), (2, 2, 1));
+    }
+
+    #[test]
+    fn a_hold_cancelled_while_its_lease_is_put_aside_is_put_aside() {
+        let mut books = books(10, 3);
+        if let Some(lease) = &mut books.current {
+            (lease.parked, lease.is_parked) = (4, true);
+        }
+        let released = books.release(1, 2, false, |_| unreachable!("nothing becomes left"));
+        assert_eq!(released, Release::Settled);
+        let totals = books.totals(0, &mut Vec::new()).unwrap();
+        assert_eq!((totals.spent, totals.left, totals.held), (3, 6, 1));
+    }
+
+    #[test]
+    fn a_hold_that_is_cancelled_is_left_before_it_stops_being_held() {
+        let mut books = books(10, 3);
+        let mut raised = 0;
+        let released = books.release(1, 2, false, |units| raised = units);
+        assert_eq!((released, raised), (Release::ToLeft, 2));
+        let totals = books.totals(7, &mut Vec::new()).unwrap();
+        assert_eq!((totals.spent, totals.held), (2, 1));
     }
 
     #[test]
