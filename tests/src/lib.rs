@@ -4,6 +4,7 @@
 
 mod gateway_process;
 pub mod nemesis;
+pub mod power_cut;
 mod request_log;
 mod results;
 

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::{
     Admin,
-    json::Body,
+    json::{self, Body},
     path,
     policies::{PolicyBody, check_name},
     problem::{Kind, Problem},
@@ -87,6 +87,13 @@ impl TryFrom<RuleBody> for Rule {
                 .map_err(|p: Problem| p.within("policy")),
         }
     }
+}
+
+/// Reads a body as far as nobody has to be asked.
+pub(super) fn reads(bytes: &[u8]) -> bool {
+    json::parse::<BudgetBody>(bytes)
+        .and_then(|body| Rule::try_from(body.policy))
+        .is_ok()
 }
 
 /// A budget and its pattern, in canonical encoding.

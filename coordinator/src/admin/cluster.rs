@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::{
     Admin,
-    json::{Body, Whole},
+    json::{self, Body, Whole},
     path,
     problem::{Kind, Problem},
 };
@@ -158,6 +158,11 @@ pub(super) struct NewMember {
     /// The member whose place it takes in one step, if any.
     #[serde(default)]
     replaces: Option<Whole>,
+}
+
+/// Reads a body as far as nobody has to be asked.
+pub(super) fn reads(bytes: &[u8]) -> bool {
+    json::parse::<NewMember>(bytes).is_ok() || json::parse::<NewLeader>(bytes).is_ok()
 }
 
 /// Adds a running, empty node: it follows first, and votes once it has caught up. With

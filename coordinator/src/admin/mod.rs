@@ -40,6 +40,21 @@ use problem::{Kind, Problem};
 /// The most bytes that a request's body may have.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
 
+/// Reads bytes as each kind of body, as its handler does before it asks anybody, and
+/// says how many take them. For fuzzing.
+#[doc(hidden)]
+#[must_use]
+pub fn bodies_that_read(bytes: &[u8]) -> usize {
+    let read = [
+        policies::reads(bytes),
+        budgets::reads(bytes),
+        settings::reads(bytes),
+        spend::reads(bytes),
+        cluster::reads(bytes),
+    ];
+    read.into_iter().filter(|read| *read).count()
+}
+
 /// What every handler needs.
 #[derive(Clone)]
 struct Admin {

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use super::{
     Admin,
-    json::{Body, Milli, Whole, micros, millis_up},
+    json::{self, Body, Milli, Whole, micros, millis_up},
     path,
     problem::{Kind, Problem},
 };
@@ -198,6 +198,21 @@ impl PolicyBody {
             },
         })
     }
+}
+
+/// Reads a body as far as nobody has to be asked. What a policy is shown as reads
+/// back as the same policy.
+pub(super) fn reads(bytes: &[u8]) -> bool {
+    let read = |bytes: &[u8]| json::parse::<PolicyBody>(bytes).and_then(Policy::try_from);
+    let Ok(policy) = read(bytes) else {
+        return false;
+    };
+    let shown = serde_json::to_vec(&PolicyBody::from(&policy)).unwrap_or_default();
+    assert!(
+        read(&shown).is_ok_and(|again| again == policy),
+        "{policy:?} reads back as another"
+    );
+    true
 }
 
 /// A policy and its name.

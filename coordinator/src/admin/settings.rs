@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::{
     Admin,
-    json::{Body, Whole, micros},
+    json::{self, Body, Whole, micros},
     policies::check_name,
     problem::{Kind, Problem},
 };
@@ -78,6 +78,13 @@ pub(super) struct SettingsEdit {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<String>)]
     preferred_leader_region: Option<Option<String>>,
+}
+
+/// Reads a body as far as nobody has to be asked.
+pub(super) fn reads(bytes: &[u8]) -> bool {
+    json::parse::<SettingsEdit>(bytes)
+        .and_then(|edit| edit.apply(Settings::default()))
+        .is_ok()
 }
 
 /// Tells `null` from absent.

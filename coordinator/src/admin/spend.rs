@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 
 use super::{
     Admin,
-    json::{Body, Whole, seconds_up},
+    json::{self, Body, Whole, seconds_up},
     problem::{Kind, Problem},
 };
 
@@ -35,6 +35,11 @@ pub(super) struct SpendBody {
     /// All or none of them; 1 unless said otherwise, 0 is admitted and charges nothing.
     #[serde(default)]
     units: Option<Whole>,
+}
+
+/// Reads a body as far as nobody has to be asked.
+pub(super) fn reads(bytes: &[u8]) -> bool {
+    json::parse::<SpendBody>(bytes).is_ok_and(|body| Key::parse(&body.key).is_ok())
 }
 
 /// The spend is admitted.

@@ -30,6 +30,32 @@ const STREAMS_MAX: usize = 32_768;
 /// Messages that wait for a client to read them before its stream is dropped.
 const EVENTS_MAX: usize = 256;
 
+/// Reads bytes as messages of one stream, each behind its length in two bytes, as
+/// the stream does before it asks anybody, and says how many made sense. For fuzzing.
+#[doc(hidden)]
+#[must_use]
+pub fn messages_that_read(mut bytes: &[u8]) -> usize {
+    use leasehold_proto::v1::client_message::Kind;
+    use prost::Message as _;
+
+    let mut key_ids = key_ids::KeyIds::new(8);
+    let mut made_sense = 0;
+    while let Some((length, rest)) = bytes.split_first_chunk::<2>() {
+        let length = usize::from(u16::from_le_bytes(*length)).min(rest.len());
+        let (message, rest) = rest.split_at(length);
+        bytes = rest;
+        let kind = ClientMessage::decode(message).ok().and_then(|it| it.kind);
+        made_sense += usize::from(match kind {
+            None => false,
+            Some(Kind::Open(open)) => convert::open(open, String::new()).is_ok(),
+            Some(Kind::Sync(sync)) => convert::sync(sync, &mut key_ids).is_ok(),
+            Some(Kind::Settle(settle)) => convert::settle(settle).is_ok(),
+            Some(Kind::Close(close)) => convert::close(close, &mut key_ids).is_ok(),
+        });
+    }
+    made_sense
+}
+
 /// Serves `leasehold.v1.Leasehold`.
 #[derive(Clone)]
 pub struct Service {

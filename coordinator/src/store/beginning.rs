@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 
 use super::{
-    Engine, Identity, LOG, LogPos, Mark, SNAPSHOTS, SledEngine, SnapshotFolder, StoreError,
+    Engine, Identity, LOG, LogPos, Mark, SNAPSHOTS, SegmentEngine, SnapshotFolder, StoreError,
     StoredVote, Watermark, Write, durable,
 };
 
@@ -64,7 +64,7 @@ impl Beginning {
             committed: false,
             node_id: self.identity.node_id,
         };
-        let (mut engine, _) = SledEngine::open(&dir.join(LOG))?;
+        let (mut engine, _) = SegmentEngine::open(&dir.join(LOG))?;
         engine.write(&[
             Write::Vote(vote),
             Write::PurgeTo(at),

@@ -23,16 +23,27 @@ pub(super) fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreE
     write().map_err(|error| StoreError::io(&path, &error))
 }
 
-/// Creates a folder and its parents, and makes its name durable.
+/// Creates a folder and its parents, and makes all their names durable.
 pub(super) fn create_dir(dir: &Path) -> Result<(), StoreError> {
-    let create = || {
-        fs::create_dir_all(dir)?;
-        match dir.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
-            _ => Ok(()),
+    let made: Vec<&Path> = dir
+        .ancestors()
+        .take_while(|made| *made == dir || !made.exists())
+        .collect();
+    fs::create_dir_all(dir).map_err(|error| StoreError::io(dir, &error))?;
+    for path in dir.ancestors() {
+        let Some(parent) = path.parent() else { break };
+        let parent = match parent.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => parent,
+        };
+        let synced = sync_dir(parent);
+        if made.contains(&path) {
+            synced?;
         }
-    };
-    create().map_err(|error| StoreError::io(dir, &error))
+        // Others were there before. A process that was killed may have made them and
+        // not come to this, but a folder that cannot be read was made by nobody like us.
+    }
+    Ok(())
 }
 
 /// Makes the names in a folder durable.

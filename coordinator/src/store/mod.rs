@@ -11,9 +11,9 @@
 //! | `watermark` | the least that the log must contain |
 //! | `snapshots/` | snapshot files |
 //!
-//! The engine can open a damaged file without a word and with its tail gone. The
-//! watermark is what notices: a log behind it is damaged, and a damaged store is
-//! an error, never an empty or a shorter log.
+//! The end of a log that was damaged looks like one that a power cut took. The
+//! watermark is what tells them apart: a log behind it is damaged, and a damaged
+//! store is an error, never an empty or a shorter log.
 
 mod beginning;
 mod durable;
@@ -21,6 +21,8 @@ mod engine;
 mod error;
 mod identity;
 mod record;
+mod segment;
+mod segments;
 mod sled_engine;
 mod snapshots;
 mod wal;
@@ -32,6 +34,7 @@ pub use beginning::Beginning;
 pub use engine::{Engine, Loaded, LogPos, StoredVote, Write};
 pub use error::StoreError;
 pub use identity::Identity;
+pub use segments::SegmentEngine;
 pub use sled_engine::SledEngine;
 pub use snapshots::{SnapshotFile, SnapshotFolder, SnapshotReader, SnapshotWriter};
 pub use wal::Wal;
@@ -85,12 +88,21 @@ pub fn open(
     if !log_dir.exists() && (identity.took_part || !mark.is_blank()) {
         return Err(StoreError::damaged(&log_dir, "the folder is missing"));
     }
-    let (engine, loaded) = SledEngine::open(&log_dir)?;
-    loaded
-        .check()
-        .map_err(|detail| StoreError::damaged(&log_dir, detail))?;
-    mark.is_reached_by(&loaded)
-        .map_err(|detail| StoreError::damaged(&log_dir, detail))?;
+    let check = |loaded: &Loaded| {
+        let checked = loaded.check().and_then(|()| mark.is_reached_by(loaded));
+        checked.map_err(|detail| StoreError::damaged(&log_dir, detail))
+    };
+    if sled_engine::is_in(&log_dir) && !SegmentEngine::is_in(&log_dir)? {
+        let (engine, loaded) = SledEngine::open(&log_dir)?;
+        drop(engine);
+        check(&loaded)?;
+        SegmentEngine::import(&log_dir, &loaded)?;
+        tracing::info!("the log was rewritten in this version's format");
+    }
+    let (engine, loaded) = SegmentEngine::open(&log_dir)?;
+    check(&loaded)?;
+    // Only now is what it came from not needed any more.
+    sled_engine::remove(&log_dir)?;
     if loaded.is_blank() && snapshots.newest().is_some() {
         return Err(StoreError::damaged(
             &log_dir,

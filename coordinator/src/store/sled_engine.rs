@@ -1,5 +1,8 @@
-//! The engine on sled. The only file that names sled. Knows nothing of who
-//! writes and when; it knows sled's traps:
+//! The first engine, on sled: it reads the logs that it once wrote, so that they can
+//! be rewritten. The only file that names sled. It was given up because a power cut
+//! could take what it had acknowledged: pages above 128 KiB go to files that are
+//! never fsynced, and it takes `sync_file_range` for a barrier between others.
+//! Knows nothing of who writes and when; it knows sled's traps:
 //!
 //! - `flush()` is not an fsync on Linux: the barrier also calls `sync_data` on
 //!   the engine's file.
@@ -13,6 +16,7 @@
 
 use std::{
     fs::{self, File},
+    io::ErrorKind,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     thread,
@@ -60,6 +64,7 @@ impl SledEngine {
     pub fn open(dir: &Path) -> Result<(Self, Loaded), StoreError> {
         durable::create_dir(dir)?;
         remove_half_made_index(dir)?;
+        sync_left_behind(dir)?;
         let opened = catch_unwind(AssertUnwindSafe(|| {
             let mut engine = Self::open_locked(dir)?;
             let loaded = engine.load()?;
@@ -392,6 +397,47 @@ fn refused(dir: &Path, error: &sled::Error) -> StoreError {
         // It says where in the file, if it knows.
         other => StoreError::damaged(dir.join(DB), other.to_string()),
     }
+}
+
+/// Makes durable what a process left in the page cache that was killed before its
+/// barrier: it is read as if it were, and sled's index of it is synced at once.
+fn sync_left_behind(dir: &Path) -> Result<(), StoreError> {
+    for name in ["db", "conf"] {
+        let path = dir.join(name);
+        match File::open(&path).and_then(|file| file.sync_all()) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(StoreError::io(path, &error));
+            }
+            _ => {}
+        }
+    }
+    durable::sync_dir(dir)
+}
+
+/// Whether a folder holds a log of this engine.
+pub(super) fn is_in(dir: &Path) -> bool {
+    dir.join("db").exists()
+}
+
+/// Removes this engine's log from a folder.
+pub(super) fn remove(dir: &Path) -> Result<(), StoreError> {
+    if !is_in(dir) {
+        return Ok(());
+    }
+    let remove = || {
+        for item in fs::read_dir(dir)? {
+            let path = item?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            match name.unwrap_or_default() {
+                "blobs" => fs::remove_dir_all(&path)?,
+                name if name == "conf" || name.starts_with("snap.") => fs::remove_file(&path)?,
+                _ => {}
+            }
+        }
+        // Last: it is what says that there is something to remove.
+        fs::remove_file(dir.join("db"))
+    };
+    remove().map_err(|error| StoreError::io(dir, &error))
 }
 
 fn remove_half_made_index(dir: &Path) -> Result<(), StoreError> {

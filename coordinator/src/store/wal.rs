@@ -197,8 +197,8 @@ impl Writer {
         for request in group {
             (request.done)(result.clone());
         }
-        if result.is_ok() && !has_vote {
-            self.write_watermark();
+        if result.is_ok() {
+            self.sync_watermark(self.watermark_synced.elapsed() >= WATERMARK_SYNC_EVERY);
         }
         untidy
     }
@@ -214,8 +214,13 @@ impl Writer {
         let started = Instant::now();
         self.engine.barrier()?;
         metrics::histogram!("leasehold_wal_sync_seconds").record(started.elapsed().as_secs_f64());
-        if has_vote {
+        // Before anybody hears of it: what was acknowledged is then known to be missing
+        // whatever becomes of the log, unless the power fails before the next sync.
+        if has_vote || self.pending != *self.watermark.mark() {
             self.watermark.write(self.pending)?;
+            self.watermark_dirty = true;
+        }
+        if has_vote {
             self.watermark.sync()?;
             self.watermark_dirty = false;
         }
@@ -248,19 +253,6 @@ impl Writer {
             Write::Committed(_) => {}
         }
         Ok(())
-    }
-
-    fn write_watermark(&mut self) {
-        if self.pending == *self.watermark.mark() {
-            return;
-        }
-        match self.watermark.write(self.pending) {
-            Ok(()) => {
-                self.watermark_dirty = true;
-                self.sync_watermark(self.watermark_synced.elapsed() >= WATERMARK_SYNC_EVERY);
-            }
-            Err(error) => self.latch(&error),
-        }
     }
 
     fn sync_watermark(&mut self, due: bool) {

@@ -16,8 +16,9 @@ use crate::{
     naive::{Counted, DRIFT_PPM, Holder, Lease, Model, TTL_US},
 };
 
+/// What one entry holds, and the clients and clocks around it.
 #[derive(Clone, Debug)]
-enum Op {
+pub(crate) enum Op {
     Open(u8),
     End(u8),
     Grant(u8, u64),
@@ -114,7 +115,23 @@ impl Slots {
     }
 }
 
-fn play(start: Kind, steps: Vec<(u64, Vec<Op>, bool)>) {
+/// A rule to begin with, and entries under it.
+pub(crate) fn runs() -> impl Strategy<Value = (Kind, Vec<(u64, Vec<Op>, bool)>)> {
+    let steps = prop::collection::vec(step(), 1..60);
+    (kind(), steps).prop_map(|(start, steps)| {
+        let opening = vec![
+            Op::Open(0),
+            Op::Open(1),
+            Op::Open(2),
+            Op::Grant(0, 14),
+            Op::Grant(1, 9),
+        ];
+        let steps = std::iter::once((0, opening, false)).chain(steps).collect();
+        (start, steps)
+    })
+}
+
+pub(crate) fn play(start: Kind, steps: Vec<(u64, Vec<Op>, bool)>) {
     let key = key("a/b");
     let mut log = Log::new();
     log.command(Command::PutSettings(Settings {
@@ -423,12 +440,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 2))]
 
     #[test]
-    fn the_ledger_agrees_with_a_naive_model(
-        start in kind(),
-        steps in prop::collection::vec(step(), 1..60),
-    ) {
-        let opening = vec![Op::Open(0), Op::Open(1), Op::Open(2), Op::Grant(0, 14), Op::Grant(1, 9)];
-        let steps = std::iter::once((0, opening, false)).chain(steps).collect();
+    fn the_ledger_agrees_with_a_naive_model((start, steps) in runs()) {
         play(start, steps);
     }
 }

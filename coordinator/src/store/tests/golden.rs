@@ -101,3 +101,49 @@ fn a_snapshot_file_of_version_1() {
     assert_eq!(reader.next_chunk().unwrap().unwrap(), b"two");
     assert_eq!(reader.next_chunk().unwrap(), None);
 }
+
+#[test]
+fn a_segment_of_the_log_of_version_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |term, index| LogPos { term, index };
+    let (mut engine, _) = SegmentEngine::open(dir.path()).unwrap();
+    engine
+        .write(&[
+            Write::Vote(StoredVote {
+                term: 3,
+                committed: true,
+                node_id: 2,
+            }),
+            Write::Append {
+                at: at(3, 0),
+                bytes: b"one".as_slice().into(),
+            },
+        ])
+        .unwrap();
+    engine.barrier().unwrap();
+    engine
+        .write(&[
+            Write::TruncateAfter(None),
+            Write::PurgeTo(at(3, 7)),
+            Write::Append {
+                at: at(4, 8),
+                bytes: b"two".as_slice().into(),
+            },
+            Write::Committed(Some(at(3, 7))),
+        ])
+        .unwrap();
+    engine.barrier().unwrap();
+    drop(engine);
+    let path = dir.path().join("0000000001.log");
+    insta::assert_snapshot!("segment_v1", hex(&std::fs::read(path).unwrap()));
+    let (_, loaded) = SegmentEngine::open(dir.path()).unwrap();
+    assert_eq!(loaded.entries, [(at(4, 8), b"two".as_slice().into())]);
+    assert_eq!(
+        (loaded.purged, loaded.committed),
+        (Some(at(3, 7)), Some(at(3, 7)))
+    );
+    assert_eq!(
+        loaded.vote.map(|vote| (vote.term, vote.node_id)),
+        Some((3, 2))
+    );
+}

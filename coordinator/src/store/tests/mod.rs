@@ -11,6 +11,7 @@ mod damage;
 mod golden;
 mod group_commit;
 mod kill;
+mod segments;
 
 use bytes::Bytes;
 
