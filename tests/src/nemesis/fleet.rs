@@ -121,7 +121,7 @@ impl Fleet {
                 .arg(format!("http://{address}:{CLIENT_PORT}"));
         }
         let gateways = u64::try_from(self.places.len()).unwrap_or(1);
-        for load in self.keys.iter().flat_map(|key| key.loads(gateways)) {
+        for load in self.keys.iter().flat_map(|key| key.loads(place, gateways)) {
             command.arg("--load").arg(load.to_string());
         }
         let said = File::create(file("log"))?;

@@ -13,6 +13,9 @@ pub(crate) enum Offered {
     Honest,
     /// By gateways in both manners, and centrally.
     Mixed,
+    /// Flooded by the first gateway, while the others park units that they seldom
+    /// need: what one of them spends too late is too much.
+    Skewed,
     /// Centrally alone.
     Central,
 }
@@ -45,6 +48,10 @@ pub(crate) const HOSTILE: &str = "nemesis/hostile";
 pub(crate) const PURSE: &str = "nemesis/purse";
 /// Spent from by leases, and nothing ages while a run lasts.
 pub(crate) const LASTING: &str = "nemesis/lasting";
+/// Leases of it are many times what their gateways need.
+pub(crate) const PARKED: &str = "nemesis/parked";
+/// Requests a second of whoever floods it.
+const PARKED_FLOOD: f64 = 400.0;
 /// What edited rules have at most, in percent of their first limit.
 pub(crate) const EDITED_MAX_PERCENT: u64 = 150;
 /// The longest window that ages during a run; buckets fill sooner.
@@ -70,9 +77,12 @@ const MONTH_MS: u64 = 31 * 24 * 3_600 * 1_000;
 
 /// All keys.
 pub(crate) fn keys() -> Vec<KeyPlan> {
-    use Offered::{Central, Flood, Honest, Mixed};
+    use Offered::{Central, Flood, Honest, Mixed, Skewed};
     let key = |name: &str, promise, offered, per_second| KeyPlan {
-        name: format!("nemesis/{name}"),
+        name: match name.strip_prefix("nemesis/") {
+            Some(_) => name.to_owned(),
+            None => format!("nemesis/{name}"),
+        },
         promise,
         offered,
         per_second,
@@ -90,6 +100,7 @@ pub(crate) fn keys() -> Vec<KeyPlan> {
         key("window.long", window(400, LONGEST_WINDOW_MS), Honest, 24.0),
         key("bucket.honest", bucket(20, 40), Honest, 30.0),
         key("mixed", window(60, 3_000), Mixed, 30.0),
+        key(PARKED, window(150, 1_000), Skewed, 16.0),
         key("central.window", window(40, 2_000), Central, 0.0),
         key("lasting", window(100_000_000, MONTH_MS), Flood, 100.0),
         key("purse", window(100_000_000, MONTH_MS), Central, 0.0),
@@ -103,8 +114,8 @@ pub(crate) fn keys() -> Vec<KeyPlan> {
 }
 
 impl KeyPlan {
-    /// What one of so many gateways is offered.
-    pub(crate) fn loads(&self, gateways: u64) -> Vec<Load> {
+    /// What the gateway in one of so many places is offered.
+    pub(crate) fn loads(&self, place: usize, gateways: u64) -> Vec<Load> {
         #[expect(clippy::cast_precision_loss, reason = "a handful of gateways")]
         let per_second = self.per_second / gateways as f64;
         let load = |manner, per_second| Load {
@@ -119,6 +130,8 @@ impl KeyPlan {
                 load(Manner::Honest, per_second / 2.0),
                 load(Manner::Flood, per_second / 2.0),
             ],
+            Offered::Skewed if place == 0 => vec![load(Manner::Flood, PARKED_FLOOD)],
+            Offered::Skewed => vec![load(Manner::Honest, per_second)],
             Offered::Central => Vec::new(),
         }
     }
@@ -160,8 +173,8 @@ pub(crate) fn scaled(promise: Promise, percent: u64) -> Promise {
 }
 
 /// A budget's body, with the promise as its own policy.
-pub(crate) fn budget(promise: Promise) -> Value {
-    let policy = match promise {
+pub(crate) fn budget(key: &str, promise: Promise) -> Value {
+    let mut policy = match promise {
         Promise::Window { limit, window_us } => json!({
             "kind": "sliding_window", "limit": limit, "window_ms": window_us / 1_000,
         }),
@@ -175,5 +188,9 @@ pub(crate) fn budget(promise: Promise) -> Value {
             "refill_period_ms": refill_period_us / 1_000,
         }),
     };
+    if key == PARKED {
+        policy["slice_factor"] = json!(10);
+        policy["demand_horizon_ms"] = json!(2_000);
+    }
     json!({ "policy": policy })
 }

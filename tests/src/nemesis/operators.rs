@@ -290,7 +290,7 @@ fn put_budget(to: std::net::SocketAddr, key: &str, promise: Promise) -> Option<b
         to,
         "PUT",
         &format!("/v1/budgets/{key}"),
-        Some(&budget(promise)),
+        Some(&budget(key, promise)),
     ) {
         Told::Answer(answer) if answer.status < 300 => Some(true),
         Told::Answer(_) | Told::Nothing => None,

@@ -235,7 +235,7 @@ fn begin(world: &mut World, keys: &[KeyPlan]) -> io::Result<()> {
     }
     for key in keys {
         let path = format!("/v1/budgets/{}", key.name);
-        let body = budget(key.promise);
+        let body = budget(&key.name, key.promise);
         let call_ns = clock_ns();
         let answer = world.cluster.ask("PUT", &path, Some(&body), PATIENCE);
         if answer.as_ref().is_none_or(|answer| answer.status >= 300) {
