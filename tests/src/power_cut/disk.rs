@@ -1,5 +1,6 @@
 //! A folder on a disk that can lose power: what is durable of it, what is only in
 //! the page cache, and what a cut may leave. Knows nothing of what the files mean.
+//! Past 600 lines: one model of what a file system may keep, which is read as a whole.
 //!
 //! What is kept of an unsynced write is decided sector by sector: a sector has the
 //! content that it had at some moment since the file's last sync, since the page

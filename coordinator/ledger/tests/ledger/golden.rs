@@ -1,6 +1,7 @@
 //! Every version of the persisted formats must always load and, while it is the
 //! written one, give the same bytes again. `BLESS=1` writes files that are not
 //! there yet; one that exists is never written over.
+//! Past 600 lines because every version keeps an example of its own.
 
 use std::{fs, path::PathBuf};
 
