@@ -4,15 +4,18 @@
 //! A message's fields are never renumbered or reused. Golden files of every
 //! version are under `tests/golden/`.
 
+mod account;
 mod entry;
 mod state;
 
+use account::AccountMessage;
+pub(crate) use account::{account_record, read_account};
 pub use entry::FormatError;
 pub(crate) use state::{
-    Header, Record, RecordKind, account_record, budget_bytes, budget_record, footer_record,
-    header_record, named_policy_bytes, named_policy_record, node_record, policy_bytes,
-    read_account, read_budget, read_header, read_named_policy, read_session, read_tombstone,
-    session_record, settings_bytes, tombstone_record,
+    Header, Record, RecordKind, budget_bytes, budget_record, footer_record, header_record,
+    named_policy_bytes, named_policy_record, node_record, policy_bytes, read_budget, read_header,
+    read_named_policy, read_session, read_tombstone, session_record, settings_bytes,
+    tombstone_record,
 };
 
 use leasehold_key::{Key, Pattern};

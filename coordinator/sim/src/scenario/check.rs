@@ -1,21 +1,18 @@
 //! From what stands in a file to a scenario that can be run. The one place that
 //! knows defaults and how things must fit together.
 
-use leasehold_ledger::policy::{Kind, Policy, UNITS_MAX};
-use leasehold_ledger::settings::Settings;
+use leasehold_ledger::policy::{Kind, Policy};
 
 use super::{
     Invalid, NamedBudget, Scenario,
     design::Design,
-    file::{
-        ArrivalsName, Budget, Cluster, CostRange, FailureModeName, File, Flood, KindName, Mishap,
-        MishapName, Route, Stream,
-    },
+    file::{ArrivalsName, Budget, CostRange, File, Flood, Mishap, MishapName, Route, Stream},
     ranges::{float, millis, minutes, number, seconds, whole},
+    rules,
 };
 use crate::{
     MILLISECOND, SECOND,
-    system::{Fault, FaultKind, Network, RequestPatience, Setup, shipped_policy},
+    system::{Fault, FaultKind, Network, RequestPatience, Setup},
     traffic::{Arrivals, Cost, Flow, Routing},
 };
 
@@ -65,7 +62,7 @@ pub(super) fn scenario(file: &File) -> Result<Scenario, Invalid> {
         );
     }
     let designs = designs(file.designs.as_deref(), &parts.policies)?;
-    let settings = settings(&file.cluster)?;
+    let settings = rules::settings(&file.cluster)?;
     let drift = whole(
         "drift_ppm",
         file.drift_ppm,
@@ -143,7 +140,7 @@ struct Parts {
 impl Parts {
     fn add_budget(&mut self, name: &str, budget: &Budget) -> Result<(), Invalid> {
         let path = format!("budgets.{name}");
-        let policy = policy(&path, budget)?;
+        let policy = rules::policy(&path, budget)?;
         let keys = whole(&format!("{path}.keys"), budget.keys, 1, 1..=KEYS_MAX)?;
         let first = self.policies.len();
         self.policies
@@ -374,113 +371,6 @@ impl Parts {
     }
 }
 
-/// A policy from the fields of the admin API; its ranges are the ledger's.
-fn policy(path: &str, budget: &Budget) -> Result<Policy, Invalid> {
-    let window = [("limit", budget.limit), ("window_ms", budget.window_ms)];
-    let bucket = [
-        ("capacity", budget.capacity),
-        ("refill", budget.refill),
-        ("refill_period_ms", budget.refill_period_ms),
-    ];
-    let (own, other, name): (&[_], &[_], _) = match budget.kind {
-        KindName::SlidingWindow => (&window, &bucket, "sliding_window"),
-        KindName::TokenBucket => (&bucket, &window, "token_bucket"),
-    };
-    if let Some((field, _)) = other.iter().find(|(_, value)| value.is_some()) {
-        let names: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
-        return Err(Invalid(format!(
-            "{path}.{field} does not belong to a {name}, which has {}",
-            names.join(", ")
-        )));
-    }
-    if let Some((field, _)) = own.iter().find(|(_, value)| value.is_none()) {
-        return Err(Invalid(format!(
-            "{path}.{field} is missing: a {name} needs it"
-        )));
-    }
-    let units = |field: &str, value| whole(&format!("{path}.{field}"), value, 0, 0..=UNITS_MAX);
-    let time_us = |field: &str, value| {
-        whole(&format!("{path}.{field}"), value, 0, 0..=UNITS_MAX)
-            .map(|ms| ms.saturating_mul(MILLISECOND))
-    };
-    let mut policy = shipped_policy(match budget.kind {
-        KindName::SlidingWindow => Kind::SlidingWindow {
-            limit: units("limit", budget.limit)?,
-            window_us: time_us("window_ms", budget.window_ms)?,
-        },
-        KindName::TokenBucket => Kind::TokenBucket {
-            capacity: units("capacity", budget.capacity)?,
-            refill: units("refill", budget.refill)?,
-            refill_period_us: time_us("refill_period_ms", budget.refill_period_ms)?,
-        },
-    });
-    if let Some(factor) = budget.slice_factor {
-        let factor = number(
-            &format!("{path}.slice_factor"),
-            Some(factor),
-            1.5,
-            1.0..=10.0,
-        )?;
-        policy.slice_factor_milli = milli(factor);
-    }
-    if budget.max_wait_ms.is_some() {
-        policy.max_wait_us = time_us("max_wait_ms", budget.max_wait_ms)?;
-    }
-    if budget.reserve.is_some() {
-        policy.reserve = units("reserve", budget.reserve)?;
-    }
-    if budget.demand_horizon_ms.is_some() {
-        policy.horizon_us = Some(time_us("demand_horizon_ms", budget.demand_horizon_ms)?);
-    }
-    if budget.failure_mode == Some(FailureModeName::Open) {
-        return Err(Invalid(format!(
-            "{path}.failure_mode (open) must be closed here: what is admitted without a coordinator \
-             is outside the promise that is judged"
-        )));
-    }
-    if let Some(name) = &budget.public_name {
-        policy.public_name.clone_from(name);
-    }
-    policy
-        .validate()
-        .map_err(|message| Invalid(format!("{path}.{message}")))?;
-    Ok(policy)
-}
-
-fn settings(cluster: &Cluster) -> Result<Settings, Invalid> {
-    let mut settings = Settings::default();
-    let time_us = |field: &str, value: Option<i64>, default_us: u64| {
-        whole(
-            &format!("cluster.{field}"),
-            value,
-            default_us / MILLISECOND,
-            0..=UNITS_MAX,
-        )
-        .map(|ms| ms.saturating_mul(MILLISECOND))
-    };
-    settings.session_ttl_us = time_us(
-        "session_ttl_ms",
-        cluster.session_ttl_ms,
-        settings.session_ttl_us,
-    )?;
-    settings.sync_interval_us = time_us(
-        "sync_interval_ms",
-        cluster.sync_interval_ms,
-        settings.sync_interval_us,
-    )?;
-    let drift = whole(
-        "cluster.max_drift_ppm",
-        cluster.max_drift_ppm,
-        settings.max_drift_ppm.into(),
-        0..=u32::MAX.into(),
-    )?;
-    settings.max_drift_ppm = u32::try_from(drift).unwrap_or(u32::MAX);
-    settings
-        .validate()
-        .map_err(|message| Invalid(format!("cluster.{message}")))?;
-    Ok(settings)
-}
-
 /// Those that are named, or all that can do these kinds.
 fn designs(named: Option<&[Design]>, policies: &[Policy]) -> Result<Vec<Design>, Invalid> {
     let buckets = policies.iter().any(is_bucket);
@@ -597,13 +487,4 @@ fn requests(flow: &Flow) -> f64 {
 
 fn size(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "judged to be 1 to 10 before"
-)]
-fn milli(factor: f64) -> u32 {
-    (factor * 1_000.0).round() as u32
 }

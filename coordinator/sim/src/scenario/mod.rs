@@ -21,6 +21,7 @@ mod design;
 mod file;
 mod ranges;
 mod report;
+mod rules;
 mod run;
 
 use std::ops::Range;
