@@ -176,6 +176,7 @@ async fn boot(
         dismissed: OnceLock::new(),
         old_node: Mutex::default(),
         fatal,
+        said_wrong_disk: Mutex::new(None),
         moved,
     });
     let links = Links {

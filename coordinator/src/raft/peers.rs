@@ -5,6 +5,7 @@
 use std::{
     pin::Pin,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use futures::{Stream, StreamExt};
@@ -16,7 +17,10 @@ use leasehold_proto::v1::{
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::{Mutex, RwLock};
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
@@ -26,6 +30,8 @@ use super::{
     wire,
 };
 use crate::{clock::Reading, store::SnapshotFolder};
+
+const SAY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// What the peer service and the rest of the replica share.
 pub(super) struct Shared {
@@ -50,6 +56,8 @@ pub(super) struct Shared {
     pub(super) old_node: Mutex<Option<(u64, Reading)>>,
     /// Why the replica cannot go on.
     pub(super) fatal: watch::Sender<Option<String>>,
+    /// When a message for another disk was last complained about: they come many a second.
+    pub(super) said_wrong_disk: Mutex<Option<Instant>>,
     /// Nodes that said hello from other addresses than the membership has.
     pub(super) moved: mpsc::UnboundedSender<Member>,
 }
@@ -123,7 +131,6 @@ impl Shared {
         if message.group_id != 0 {
             return Err(Status::unimplemented("there is one group"));
         }
-        let core = self.core()?;
         if message.to_node != self.me.node_id {
             return Err(Status::failed_precondition(format!(
                 "this is node {}",
@@ -131,15 +138,25 @@ impl Shared {
             )));
         }
         if *message.to_disk != self.me.disk_id.to_le_bytes() {
-            // Not fatal: another cluster's node may have had this address before.
-            tracing::error!(
-                node_id = self.me.node_id,
-                "refused a message for another disk of this node id; if this node lost its data, \
-                 remove it from the cluster and add it under a new id"
-            );
+            self.say_wrong_disk();
             return Err(Status::failed_precondition("disk_lost"));
         }
-        Ok(core)
+        self.core()
+    }
+
+    /// Not fatal: another cluster's node may have had this address before. A node
+    /// whose initial members are all gone learns in no other way that it lost its disk.
+    fn say_wrong_disk(&self) {
+        let mut said = self.said_wrong_disk.lock();
+        if said.is_some_and(|at| at.elapsed() < SAY_AGAIN_AFTER) {
+            return;
+        }
+        *said = Some(Instant::now());
+        tracing::error!(
+            node_id = self.me.node_id,
+            "refused a message for another disk of this node id; if this node lost its data, \
+             remove it from the cluster and add it under a new id"
+        );
     }
 
     /// The same, for a message that only leaders send.

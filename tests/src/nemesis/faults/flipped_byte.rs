@@ -28,6 +28,10 @@ pub(super) fn kinds() -> Vec<Kind> {
 /// Invalid configuration, damaged store, disk lost, unknown format: what deploy's
 /// documents tell of a start that is refused.
 const REFUSALS: [i32; 4] = [2, 4, 5, 7];
+/// What a node says when its cluster takes it for the disk that is lost.
+const WRONG_DISK: &str = "refused a message for another disk";
+/// How long a node that has somebody to ask may take to refuse.
+const REFUSES_WITHIN: Duration = Duration::from_secs(10);
 const DECIDES_WITHIN: Duration = Duration::from_secs(40);
 
 struct Flip;
@@ -38,6 +42,9 @@ pub(super) enum Outcome {
     Refused,
     /// Ready.
     Whole,
+    /// Neither: nobody is left whom it could ask, and it refuses what the leader says to
+    /// the disk that is lost.
+    Waits,
 }
 
 impl Fault for Flip {
@@ -69,6 +76,11 @@ impl Fault for Flip {
             let name = file.strip_prefix(&data).unwrap_or(file).display();
             let what = format!("{name} at {} bit {}", flipped.offset, flipped.bit);
             match outcome {
+                Ok(Outcome::Waits) => {
+                    world.found(format!("node {victim} with {what} took itself for empty"));
+                    refused = true;
+                    break;
+                }
                 Ok(outcome) => {
                     said.push(format!("{what}: {outcome:?}"));
                     refused = outcome == Outcome::Refused;
@@ -100,7 +112,7 @@ pub(super) fn start(world: &mut World, id: u64) -> Result<Outcome, String> {
         .cluster
         .run(id, &world.ground)
         .map_err(|error| error.to_string())?;
-    let give_up = Instant::now() + DECIDES_WITHIN;
+    let began = Instant::now();
     loop {
         let node = world.cluster.node(id).ok_or("it is gone")?;
         if node.is_ready() {
@@ -117,7 +129,10 @@ pub(super) fn start(world: &mut World, id: u64) -> Result<Outcome, String> {
                 )),
             };
         }
-        if Instant::now() > give_up {
+        if began.elapsed() > REFUSES_WITHIN && node.log_since(before).contains(WRONG_DISK) {
+            return Ok(Outcome::Waits);
+        }
+        if began.elapsed() > DECIDES_WITHIN {
             let log = node.log_since(before);
             return Err(format!(
                 "it neither refuses nor is ready after {} s:\n{log}",

@@ -31,15 +31,17 @@ impl Fault for Wipe {
         world.cluster.kill(victim);
         let node = world.cluster.node(victim).ok_or("it is gone")?;
         fs::remove_dir_all(&node.data).map_err(|error| error.to_string())?;
+        let mut said = "refused";
         match start(world, victim) {
             Ok(Outcome::Refused) => {}
+            Ok(Outcome::Waits) => said = "had nobody to ask and refused its leader",
             Ok(Outcome::Whole) => world.found(format!("node {victim} came back without its store")),
             Err(wrong) => world.found(format!("node {victim} without its store: {wrong}")),
         }
         let new =
             members::replace(world, victim).inspect_err(|error| world.found(error.clone()))?;
         Ok(format!(
-            "node {victim}, which refused; then replaced by node {new}"
+            "node {victim}, which {said}; then replaced by node {new}"
         ))
     }
 }
