@@ -7,7 +7,7 @@
 mod sliding_window;
 mod token_bucket;
 
-pub(crate) use sliding_window::SlidingWindow;
+pub(crate) use sliding_window::{SlidingWindow, Slot};
 pub(crate) use token_bucket::TokenBucket;
 
 use crate::{exact, policy::Kind};
@@ -43,7 +43,8 @@ impl Moment {
 pub(crate) enum Rebound {
     /// Grants continue in the same generation.
     Compatible,
-    /// The kind or the window changed: grants open a new generation.
+    /// The kind or the window changed, or a unit counts longer: grants open a new
+    /// generation.
     NewEpoch,
 }
 

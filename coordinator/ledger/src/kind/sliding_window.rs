@@ -75,6 +75,16 @@ impl SlidingWindow {
         }
     }
 
+    /// The slots as a snapshot had them, ascending: none is merged, not even if they are
+    /// more than this window keeps once the next one comes, because an edit left them so.
+    pub(crate) fn restore(&mut self, slots: impl Iterator<Item = Slot>) {
+        for slot in slots {
+            self.counted = exact::add(self.counted, slot.units);
+            self.hashes.add(slot.hash());
+            self.slots.push_back(slot);
+        }
+    }
+
     pub(crate) const fn limit(&self) -> u64 {
         self.limit
     }
@@ -231,7 +241,7 @@ impl SlidingWindow {
         moment: &Moment,
         outstanding: u64,
     ) -> Rebound {
-        let old_window_us = self.window_us;
+        let (old_window_us, old_hold_us) = (self.window_us, self.hold_us);
         self.limit = limit;
         self.window_us = window_us;
         self.hold_us = time::hold_us(window_us, moment.drift_ppm);
@@ -241,7 +251,9 @@ impl SlidingWindow {
             let used = exact::add(self.counted, outstanding);
             self.charge(limit.saturating_sub(used), moment.unknown_until_us());
         }
-        if window_us == old_window_us {
+        // A unit that the shorter hold has forgotten does not count again when the drift's
+        // bound is raised: nothing of it may be refunded from the units that do.
+        if window_us == old_window_us && self.hold_us <= old_hold_us {
             Rebound::Compatible
         } else {
             Rebound::NewEpoch

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     account::{Account, Lease, LeaseId},
-    kind::{Books, SlidingWindow},
+    kind::{Books, SlidingWindow, Slot},
     outcome::Lifetime,
     rules::{Binding, Rules, Source},
 };
@@ -258,8 +258,7 @@ fn read_slots(
             why: "dates must ascend, each with units".to_owned(),
         });
     }
-    for (&date_us, &units) in stored.dates_us.iter().zip(&stored.units) {
-        books.charge(units, date_us);
-    }
+    let stored = stored.dates_us.iter().zip(&stored.units);
+    books.restore(stored.map(|(&date_us, &units)| Slot { date_us, units }));
     Ok(books)
 }

@@ -386,3 +386,30 @@ proptest! {
         prop_assert!(Ledger::decode(snapshot.as_slice()).is_err());
     }
 }
+
+#[test]
+fn a_window_made_longer_keeps_its_many_dates_in_a_snapshot() {
+    let spends = 3_000;
+    let mut log = Log::new();
+    let put = |window_us| Command::PutBudget {
+        pattern: pattern("w"),
+        rule: Rule::Inline(window(spends, window_us)),
+    };
+    log.command(put(60_000_000));
+    for _ in 0..spends {
+        log.advance(10);
+        log.command(Command::Spend {
+            key: key("w"),
+            units: 1,
+        });
+    }
+    // Everything is used, so the edit charges nothing: the dates stay as many as a short
+    // window may have, and more than a long one keeps.
+    log.command(put(120_000_000));
+    let read = Ledger::decode(bytes(&log.ledger).as_slice()).unwrap();
+    assert_eq!(bytes(&read), bytes(&log.ledger));
+    log.restart();
+    log.advance(120_120_002);
+    log.tick();
+    assert!(log.ledger.account(&key("w")).is_none(), "all of it aged");
+}
