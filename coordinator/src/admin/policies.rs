@@ -7,7 +7,9 @@ use axum::{
     http::StatusCode,
 };
 use leasehold_ledger::{
-    entry::Command,
+    Ledger,
+    entry::{Command, Entry},
+    outcome::CommandOutcome,
     policy::{FailureMode, Kind as PolicyKind, Policy},
 };
 use serde::{Deserialize, Serialize};
@@ -201,7 +203,7 @@ impl PolicyBody {
 }
 
 /// Reads a body as far as nobody has to be asked. What a policy is shown as reads
-/// back as the same policy.
+/// back as the same policy, and so does what the log keeps of it; the ledger takes it.
 pub(super) fn reads(bytes: &[u8]) -> bool {
     let read = |bytes: &[u8]| json::parse::<PolicyBody>(bytes).and_then(Policy::try_from);
     let Ok(policy) = read(bytes) else {
@@ -211,6 +213,21 @@ pub(super) fn reads(bytes: &[u8]) -> bool {
     assert!(
         read(&shown).is_ok_and(|again| again == policy),
         "{policy:?} reads back as another"
+    );
+    let entry = Entry {
+        commands: vec![Command::PutPolicy {
+            name: "orders".to_owned(),
+            policy,
+        }],
+        ..Entry::default()
+    };
+    assert_eq!(Entry::decode(&entry.encode()).as_ref(), Ok(&entry));
+    let taken = Ledger::new().apply(1, &entry);
+    let refused = |outcome: &_| matches!(outcome, CommandOutcome::Refused(_));
+    assert!(
+        !taken.commands.iter().any(refused),
+        "{entry:?}: {:?}",
+        taken.commands
     );
     true
 }

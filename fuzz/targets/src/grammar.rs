@@ -1,7 +1,7 @@
-//! Keys and patterns: what parses is canonical, and the most specific pattern is
-//! one that matches. Knows nothing of accounts.
+//! Keys and patterns: what parses is canonical, and of the patterns that match the most
+//! specific is found, also when others have gone. Knows nothing of accounts.
 
-use leasehold_key::{Key, Pattern, PatternMap};
+use leasehold_key::{Key, Pattern, PatternMap, PatternSegment};
 
 /// Lines: the first is a key, the others are patterns.
 pub(crate) fn keys(bytes: &[u8]) {
@@ -22,13 +22,32 @@ pub(crate) fn keys(bytes: &[u8]) {
         map.insert(pattern, ());
     }
     let Some(key) = key else { return };
-    match map.resolve(&key) {
-        Some((found, ())) => assert!(found.matches(&key), "{found:?} does not match {key:?}"),
-        None => {
-            let missed = map.iter().find(|(pattern, ())| pattern.matches(&key));
-            assert!(missed.is_none(), "{missed:?} matches {key:?}");
-        }
+    let mut matching: Vec<Pattern> = map
+        .iter()
+        .filter(|(pattern, ())| pattern.matches(&key))
+        .map(|(pattern, ())| pattern.clone())
+        .collect();
+    matching.sort_by_key(specificity);
+    for expected in matching {
+        let found = map.resolve(&key).map(|(pattern, ())| pattern);
+        assert_eq!(found, Some(&expected), "{key:?} in {map:?}");
+        map.remove(&expected);
     }
+    assert_eq!(map.resolve(&key), None, "{key:?} in {map:?}");
+}
+
+/// By segment from the left: a literal, the longest prefix, `*`, `**`.
+fn specificity(pattern: &Pattern) -> Vec<(u8, std::cmp::Reverse<usize>)> {
+    let rank = |segment: PatternSegment<'_>| match segment {
+        PatternSegment::Literal(_) => (0, 0),
+        PatternSegment::Prefix(prefix) => (1, prefix.len()),
+        PatternSegment::Any => (2, 0),
+        PatternSegment::Rest => (3, 0),
+    };
+    let ranks = pattern.segments().map(rank);
+    ranks
+        .map(|(kind, length)| (kind, std::cmp::Reverse(length)))
+        .collect()
 }
 
 fn unescaped(segment: &str) -> Vec<u8> {

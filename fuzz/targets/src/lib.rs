@@ -13,26 +13,31 @@
 #[path = "../../../coordinator/ledger/tests/ledger/log.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod log;
-#[path = "../../../coordinator/ledger/tests/ledger/model.rs"]
-mod model;
 #[path = "../../../coordinator/ledger/tests/ledger/naive.rs"]
 mod naive;
+#[path = "../../../coordinator/ledger/tests/ledger/play.rs"]
+mod play;
 
+mod commands;
 mod grammar;
 mod records;
+#[cfg(feature = "coordinator")]
 pub mod store;
 
 /// A target.
 pub type Target = fn(&[u8]);
 
 /// Every target, by the name of its corpus.
-pub const TARGETS: [(&str, Target); 7] = [
-    ("commands", commands),
+pub const TARGETS: &[(&str, Target)] = &[
+    ("commands", commands::commands),
     ("entries", records::entries),
+    #[cfg(feature = "coordinator")]
     ("http_bodies", http_bodies),
     ("keys", grammar::keys),
     ("ledger_snapshot", records::ledger_snapshot),
+    #[cfg(feature = "coordinator")]
     ("messages", messages),
+    #[cfg(feature = "coordinator")]
     ("store_open", store::open),
 ];
 
@@ -45,33 +50,14 @@ pub fn run(name: &str, bytes: &[u8]) {
     found.expect("a target's name").1(bytes);
 }
 
-/// Command sequences against the naive model: the bytes seed its random choices.
-fn commands(bytes: &[u8]) {
-    use proptest::{
-        strategy::{Strategy as _, ValueTree as _},
-        test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
-    };
-    // proptest's choices cannot be the bytes themselves: it halves what is left of them
-    // at each alternative, and takes zeros then.
-    let mut seed = [0; 32];
-    for (place, byte) in bytes.iter().enumerate() {
-        let mixed = seed[place % 32] ^ byte;
-        seed[place % 32] = mixed.rotate_left(3).wrapping_add(1);
-    }
-    let choices = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
-    let mut runner = TestRunner::new_with_rng(Config::default(), choices);
-    if let Ok(run) = model::runs().new_tree(&mut runner) {
-        let (start, steps) = run.current();
-        model::play(start, steps);
-    }
-}
-
 /// Bodies of the admin API.
+#[cfg(feature = "coordinator")]
 fn http_bodies(bytes: &[u8]) {
     let _ = leasehold_coordinator::admin::bodies_that_read(bytes);
 }
 
 /// What gateways send.
+#[cfg(feature = "coordinator")]
 fn messages(bytes: &[u8]) {
     let _ = leasehold_coordinator::service::messages_that_read(bytes);
 }

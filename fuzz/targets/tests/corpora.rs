@@ -63,23 +63,31 @@ fn seed(target: &str, name: &str, bytes: &[u8]) {
 #[test]
 #[ignore = "writes the seeds"]
 fn write_the_seeds() {
-    let golden = |name: &str| {
-        let path = "../../coordinator/ledger/tests/golden";
-        fs::read(
-            PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-                .join(path)
-                .join(name),
-        )
-        .unwrap()
+    let golden = |prefix: &str| {
+        let folder =
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../coordinator/ledger/tests/golden");
+        let mut found: Vec<(String, Vec<u8>)> = fs::read_dir(folder)
+            .unwrap()
+            .map(|item| item.unwrap())
+            .filter_map(|item| {
+                let name = item.file_name().into_string().unwrap();
+                let version = name.strip_prefix(prefix)?.strip_suffix(".bin")?;
+                Some((version.to_owned(), fs::read(item.path()).unwrap()))
+            })
+            .collect();
+        found.sort();
+        found
     };
-    let (first, second) = (golden("entry-v1.bin"), golden("entry-v2.bin"));
-    seed("entries", "v1", &framed(std::slice::from_ref(&first)));
-    seed("entries", "v2", &framed(std::slice::from_ref(&second)));
-    seed("entries", "both", &framed(&[first.clone(), second, first]));
-    for version in ["ledger-v1.bin", "ledger-v2.bin"] {
-        seed("ledger_snapshot", version, &golden(version));
+    let entries = golden("entry-");
+    for (version, entry) in &entries {
+        seed("entries", version, &framed(std::slice::from_ref(entry)));
     }
-    seed("ledger_snapshot", "cut", &golden("ledger-v1.bin")[..100]);
+    let all: Vec<Vec<u8>> = entries.into_iter().map(|(_, entry)| entry).collect();
+    seed("entries", "all", &framed(&all));
+    for (version, ledger) in golden("ledger-") {
+        seed("ledger_snapshot", &version, &ledger);
+        seed("ledger_snapshot", "cut", &ledger[..100]);
+    }
     for (number, content) in Whole::get().files() {
         let bytes = [&[number], content.as_slice()].concat();
         seed("store_open", &number.to_string(), &bytes);
@@ -102,20 +110,23 @@ fn write_the_seeds() {
         r#"{"session_ttl_ms":10000,"default_policy":null,"max_drift_ppm":1000}"#,
         r#"{"node_id":4,"peer":"127.0.0.1:7471"}"#,
         r#"[1,2.5,"x",{"kind":"#,
+        r#"{"kind":"token_bucket","capacity":9007199254740991,"refill":5,"refill_period_ms":86400000,"slice_factor":0.5,"max_wait_ms":250,"reserve":2,"failure_mode":"closed","public_name":"a b"}"#,
+        r#"{"sync_interval_ms":500,"sessions_per_identity_max":10,"keys_per_session_max":10,"accounts_per_pattern_max":10,"tombstone_ttl_ms":60000,"preferred_leader_region":"eu\u00e9"}"#,
+        r#"{"node_id":4,"peer":"[::1]:7471","replaces":2}"#,
     ];
     for (number, body) in bodies.iter().enumerate() {
         seed("http_bodies", &number.to_string(), body.as_bytes());
     }
     write_messages();
     let mut state = 1_u64;
-    for number in 0..8 {
+    for number in 0..6 {
         let random = std::iter::repeat_with(|| {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
             (state >> 56).to_le_bytes()[0]
         });
-        let bytes: Vec<u8> = random.take(200 << number).collect();
+        let bytes: Vec<u8> = random.take(40 << number).collect();
         seed("commands", &number.to_string(), &bytes);
     }
 }

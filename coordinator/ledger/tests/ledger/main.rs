@@ -12,5 +12,6 @@ mod intervals;
 mod log;
 mod model;
 mod naive;
+mod play;
 mod scenario;
 mod snapshots;
