@@ -9,6 +9,7 @@ use std::{
 };
 
 use axum::{Router, extract::Request, response::IntoResponse, serve::ListenerExt};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use thiserror::Error;
 use tokio::{
@@ -367,11 +368,24 @@ pub fn start_logging(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
+/// Every gateway is an open file, and shells allow for few. The hard limit stays.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files cannot be raised");
+    }
+}
+
 /// Runs a node until a signal or a fatal error ends it.
 ///
 /// # Errors
 /// See [`ServeError`].
 pub async fn run(config: Config) -> Result<(), ServeError> {
+    raise_file_limit();
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }

@@ -298,6 +298,17 @@ fn one_surviving_folder_of_three_begins_a_new_cluster() {
     assert!(printed.contains("which had stopped"), "{printed}");
 
     let occupied = refused(&["restore", &file, "--config", &config(&cluster, 3)], 2);
+    let told = refused(
+        &[
+            "restore",
+            &file,
+            "--config",
+            &config(&cluster, 3),
+            "--dry-run",
+        ],
+        2,
+    );
+    assert_eq!(told, occupied, "a dry run says what would happen");
     assert!(occupied.contains("(folder_not_empty)"), "{occupied}");
     lose_everything(&mut cluster);
     let looked = done(&[
@@ -309,6 +320,8 @@ fn one_surviving_folder_of_three_begins_a_new_cluster() {
     ]);
     assert!(looked.starts_with("nothing was written"), "{looked}");
     restore_all(&mut cluster, &file);
+    let ready = cluster.get_from(0, "/readyz").unwrap().json();
+    assert_eq!(ready["warnings"][0]["code"], "after_restore", "{ready}");
     let account = cluster
         .request("GET", "/v1/accounts/acme/orders", None, PATIENCE)
         .unwrap()

@@ -191,6 +191,26 @@ pub(super) async fn count(request: Request, next: Next) -> Response {
     response
 }
 
+/// Over plain HTTP to another host than this one, browsers send no more than `Origin`.
+fn is_own_origin(request: &Request) -> bool {
+    let Some(origin) = request.headers().get(header::ORIGIN) else {
+        return true;
+    };
+    let host = request
+        .headers()
+        .get(header::HOST)
+        .map(HeaderValue::as_bytes);
+    let host = host.or_else(|| {
+        request
+            .uri()
+            .authority()
+            .map(|host| host.as_str().as_bytes())
+    });
+    let origin = origin.to_str().unwrap_or_default();
+    let named = origin.split_once("://").map(|(_, host)| host.as_bytes());
+    named.is_some() && named == host
+}
+
 /// A web page that an operator happens to visit must not reach a loopback API.
 /// Browsers say where a request comes from; other clients say nothing.
 pub(super) async fn refuse_other_origins(request: Request, next: Next) -> Response {
@@ -199,7 +219,8 @@ pub(super) async fn refuse_other_origins(request: Request, next: Next) -> Respon
         .get("sec-fetch-site")
         .map(HeaderValue::as_bytes);
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    if reads || matches!(site, None | Some(b"same-origin" | b"none")) {
+    let same_site = matches!(site, None | Some(b"same-origin" | b"none"));
+    if reads || (same_site && is_own_origin(&request)) {
         return next.run(request).await;
     }
     Problem::new(

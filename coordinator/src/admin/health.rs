@@ -61,7 +61,17 @@ fn warnings(replica: &Replica) -> Vec<Warning> {
             "node {node_id} of the cluster that this one was restored from still runs: stop it; what both clusters admit adds up"
         ),
     });
-    far.into_iter().chain(old).collect()
+    let (now_us, until_us) =
+        replica.with_ledger(|ledger| (ledger.now_us(), ledger.inherited_until_us()));
+    let restored = (now_us < until_us).then(|| Warning {
+        code: "after_restore",
+        detail: format!(
+            "this cluster was restored from a backup: nothing is free for {} s more, then buckets begin to fill, and sliding windows \
+             are free one window later",
+            (until_us - now_us).div_ceil(1_000_000)
+        ),
+    });
+    far.into_iter().chain(old).chain(restored).collect()
 }
 
 /// The process answers: restarting it would not help.
@@ -100,6 +110,13 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Result<Response, Proble
     let replica = admin.node.replica();
     let status = replica.local_status();
     let Some(leader) = status.leader.filter(|_| admin.node.is_serving()) else {
+        if status.applied.is_none() {
+            return Err(Problem::new(
+                Kind::NoLeader,
+                "this node has not heard of any leader yet: a new one must be added (`leasehold cluster add`), one of the first \
+                 waits for the others",
+            ));
+        }
         return Err(Problem::no_leader());
     };
     let catches_up = replica.applied(status.committed);

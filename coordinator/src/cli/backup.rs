@@ -199,7 +199,8 @@ pub(super) fn describe(backup: &Backup) -> String {
             "which knew of no leader: others may have gone on without it".to_owned()
         }
         Taken::Stopped { committed, last } => format!(
-            "which had stopped; its log ends at {last}, and it knew that {} was committed",
+            "which had stopped; its log ends at {last} of term {}, and it knew that {} was committed",
+            header.term,
             committed.map_or_else(|| "nothing".to_owned(), |index| index.to_string())
         ),
     };

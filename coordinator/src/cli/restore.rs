@@ -14,7 +14,7 @@ use super::{
 use crate::{
     backup::Backup,
     config::{Config, ServeFlags},
-    raft::{Member, begin_from},
+    raft::{Member, begin_from, must_be_empty},
     sequencer::draw_id,
 };
 
@@ -58,14 +58,19 @@ impl RestoreFlags {
             code: "backup_unreadable",
             detail: format!("cannot read {}: {error}", self.file.display()),
         })?;
-        let mut backup = Backup::read(BufReader::new(file))?;
+        let mut backup = Backup::read(BufReader::new(file)).map_err(|error| CliError::Failed {
+            code: error.code(),
+            detail: format!("{}: {error}", self.file.display()),
+        })?;
         let (about, mut value) = (describe(&backup), contents(&backup));
         let cluster_id = draw_id().ok_or_else(|| CliError::Failed {
             code: "internal",
             detail: "the operating system has no randomness now".to_owned(),
         })?;
         let (ledger, voided) = std::mem::take(&mut backup.ledger).restored(cluster_id, ttl_us);
-        if !self.dry_run {
+        if self.dry_run {
+            must_be_empty(&config.data_dir)?;
+        } else {
             begin_from(
                 &config.data_dir,
                 first_member(&config),

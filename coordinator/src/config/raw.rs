@@ -65,7 +65,7 @@ pub struct ServeFlags {
     #[arg(long, value_enum)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_format: Option<LogFormat>,
-    /// What to log, as in RUST_LOG [default: info,openraft=warn]
+    /// What to log, as in RUST_LOG [default: info,openraft=error]
     #[arg(long, value_name = "FILTER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
@@ -151,7 +151,7 @@ impl Default for Raw {
             region: None,
             insecure: false,
             log_format: LogFormat::Text,
-            log: "info,openraft=warn".to_owned(),
+            log: "info,openraft=error".to_owned(),
             wall_clock_tolerance_ms: 1_000,
             initial_members: Vec::new(),
             raft: RawRaft {

@@ -185,7 +185,8 @@ pub enum StartError {
     /// Another disk has used this node id: this disk is new, or was swapped.
     #[error(
         "node id {node_id} belongs to another disk (its cluster knows disk {known_disk_id:032x}, this one is {disk_id:032x}). \
-         A node that lost its data must not come back under its id: remove it from the cluster and add this machine under a new id"
+         Is the right folder not mounted? Put it back. If its data is lost, it must not come back under its id: empty the data folder, choose a \
+         new id, and replace the node by it with `leasehold cluster replace {node_id} NEW-ID HOST:PEER-PORT`"
     )]
     DiskLost {
         /// The id.

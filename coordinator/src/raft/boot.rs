@@ -279,7 +279,7 @@ async fn open_store(
 
 /// What was purged from the log must be in a snapshot, and a snapshot must be of
 /// the entry that its name says.
-fn check_snapshot(dir: &Path, opened: &store::Opened) -> Result<(), StoreError> {
+pub(super) fn check_snapshot(dir: &Path, opened: &store::Opened) -> Result<(), StoreError> {
     let newest = opened.snapshots.newest();
     let included = newest.map(|(at, _)| at.index);
     if let Some(purged) = opened.loaded.purged

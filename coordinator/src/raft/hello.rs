@@ -62,16 +62,14 @@ pub(super) async fn find_part(
     let started = tokio::time::Instant::now();
     let mut said = 0_u32;
     while answers.len() < others.len() {
-        let asked = others
-            .iter()
-            .filter(|other| !answers.contains_key(&other.node_id))
-            .map(|other| async move {
-                (
-                    other.node_id,
-                    &other.peer_addr,
-                    ask(links, me, &other.peer_addr).await,
-                )
-            });
+        // Those that have answered too: this node may have been added since.
+        let asked = others.iter().map(|other| async move {
+            (
+                other.node_id,
+                &other.peer_addr,
+                ask(links, me, &other.peer_addr).await,
+            )
+        });
         for (node_id, peer_addr, reply) in futures::future::join_all(asked).await {
             match reply {
                 Ok(reply) if reply.node_id != node_id => {
@@ -90,7 +88,7 @@ pub(super) async fn find_part(
                     check_disk(me, &reply)?;
                     answers.insert(node_id, reply);
                 }
-                Err(reason) if said.is_multiple_of(25) => {
+                Err(reason) if said.is_multiple_of(25) && !answers.contains_key(&node_id) => {
                     tracing::info!(node_id, %peer_addr, %reason, "waiting for an initial member to answer");
                 }
                 Err(_) => {}

@@ -25,7 +25,7 @@ pub use api::{
     ChangeError, ClusterStatus, Dismissal, InitialMember, Leadership, Member, MemberStatus,
     ProposeError, ReplicaConfig, Role, StartError, WallClock,
 };
-pub use offline::{Remains, begin_from, read_stopped};
+pub use offline::{Remains, begin_from, must_be_empty, read_stopped};
 pub use replica::Replica;
 
 #[cfg(test)]

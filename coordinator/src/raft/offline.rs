@@ -8,7 +8,7 @@ use openraft::{EntryPayload, Membership, entry::RaftEntry};
 
 use super::{
     api::Member,
-    machine,
+    boot, machine,
     types::{SnapshotMeta, StoredMembership, log_id},
     wire,
 };
@@ -44,6 +44,7 @@ pub fn read_stopped(dir: &Path) -> Result<Remains, StoreError> {
         .filter(|identity| identity.took_part)
         .ok_or_else(no_data)?;
     let opened = store::open(dir, &identity, drop)?;
+    boot::check_snapshot(dir, &opened)?;
     opened.wal.close();
     let (mut meta, mut ledger) = match opened.snapshots.newest() {
         Some((_, file)) => machine::load(file)?,
@@ -82,6 +83,14 @@ pub fn read_stopped(dir: &Path) -> Result<Remains, StoreError> {
         committed: opened.loaded.committed.map(|at| at.index),
         members,
     })
+}
+
+/// Whether a cluster could begin in this folder.
+///
+/// # Errors
+/// [`StoreError::NotEmpty`], or the operating system's.
+pub fn must_be_empty(dir: &Path) -> Result<(), StoreError> {
+    Beginning::must_be_empty(dir)
 }
 
 /// Prepares an empty folder for the first node of a new cluster that begins with

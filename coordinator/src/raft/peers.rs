@@ -154,8 +154,8 @@ impl Shared {
         *said = Some(Instant::now());
         tracing::error!(
             node_id = self.me.node_id,
-            "refused a message for another disk of this node id; if this node lost its data, \
-             remove it from the cluster and add it under a new id"
+            "refused a message for another disk of this node id: this data folder is new, or another node's (wrong data_dir?); \
+             if the right one is lost, replace this node under a new id"
         );
     }
 

@@ -4,7 +4,11 @@
 //! because nobody sends it the log any more; and so does a node that was started on
 //! its old folder after its cluster was restored from a backup.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use leasehold_proto::v1::{RollCallReply, RollCallRequest, peer_client::PeerClient};
 use openraft::async_runtime::WatchReceiver;
@@ -37,6 +41,7 @@ type Clients = BTreeMap<u64, (String, PeerClient<Channel>)>;
 pub(super) async fn keep(core: Core, shared: Arc<Shared>, links: Links, tolerance: Duration) {
     let tolerance_us = u64::try_from(tolerance.as_micros()).unwrap_or(u64::MAX);
     let mut clients = Clients::new();
+    let mut silent = BTreeSet::new();
     loop {
         let membership = Arc::clone(&core.metrics().borrow_watched().membership_config);
         let known_at = membership.log_id().as_ref().map(|id| id.index());
@@ -62,6 +67,8 @@ pub(super) async fn keep(core: Core, shared: Arc<Shared>, links: Links, toleranc
             }
         }
         let answers = futures::future::join_all(asked).await;
+        let answered = answers.iter().flatten().map(|(reply, _)| reply.node_id);
+        say_who_is_silent(&others, &answered.collect(), &mut silent);
         let mut offsets = Vec::with_capacity(answers.len());
         for (reply, offset) in answers.into_iter().flatten() {
             offsets.push(offset);
@@ -78,6 +85,23 @@ pub(super) async fn keep(core: Core, shared: Arc<Shared>, links: Links, toleranc
         }
         note(&shared, compare(&offsets, tolerance_us));
         tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// Once when a member falls silent, once when it is back: the core would say so with
+/// every message.
+fn say_who_is_silent(others: &[Member], answered: &BTreeSet<u64>, silent: &mut BTreeSet<u64>) {
+    silent.retain(|node_id| others.iter().any(|other| other.node_id == *node_id));
+    for other in others {
+        let node_id = other.node_id;
+        let peer_addr = &other.peer_addr;
+        if answered.contains(&node_id) {
+            if silent.remove(&node_id) {
+                tracing::info!(node_id, %peer_addr, "a member answers again");
+            }
+        } else if silent.insert(node_id) {
+            tracing::warn!(node_id, %peer_addr, "a member does not answer");
+        }
     }
 }
 

@@ -24,6 +24,20 @@ impl Beginning {
     /// [`StoreError::NotEmpty`]; nothing is written then.
     pub fn in_empty(dir: &Path, node_id: u64) -> Result<Self, StoreError> {
         durable::create_dir(dir)?;
+        Self::must_be_empty(dir)?;
+        Ok(Self {
+            identity: Identity::draw(node_id)?,
+        })
+    }
+
+    /// A folder that is not there is empty.
+    ///
+    /// # Errors
+    /// [`StoreError::NotEmpty`], or the operating system's.
+    pub fn must_be_empty(dir: &Path) -> Result<(), StoreError> {
+        if !dir.exists() {
+            return Ok(());
+        }
         for item in fs::read_dir(dir).map_err(|error| StoreError::io(dir, &error))? {
             let name = item
                 .map_err(|error| StoreError::io(dir, &error))?
@@ -35,9 +49,7 @@ impl Beginning {
                 });
             }
         }
-        Ok(Self {
-            identity: Identity::draw(node_id)?,
-        })
+        Ok(())
     }
 
     /// The disk id that was drawn.

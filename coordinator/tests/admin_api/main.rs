@@ -616,18 +616,21 @@ async fn probes_metrics_and_the_description_are_served() {
 async fn requests_from_other_web_sites_change_nothing() {
     let node = Fixture::start().await;
     let addr = node.running.admin_addr();
-    let hostile = ask(
-        addr,
-        "POST",
-        "/v1/spend",
-        &["sec-fetch-site: cross-site"],
-        r#"{"key":"a"}"#,
-    )
-    .await;
-    assert_eq!(
-        (hostile.status, hostile.json()["code"].as_str()),
-        (403, Some("cross_origin"))
-    );
+    for said in [
+        "sec-fetch-site: cross-site",
+        "origin: http://evil.example",
+        "origin: null",
+    ] {
+        let hostile = ask(addr, "POST", "/v1/spend", &[said], r#"{"key":"a"}"#).await;
+        assert_eq!(
+            (hostile.status, hostile.json()["code"].as_str()),
+            (403, Some("cross_origin")),
+            "{said}"
+        );
+    }
+    let same = [&*format!("origin: http://{addr}")];
+    let own = ask(addr, "POST", "/v1/spend", &same, r#"{"key":"a"}"#).await;
+    assert_ne!(own.status, 403, "{}", own.body);
     let own = ask(
         addr,
         "GET",

@@ -17,8 +17,6 @@ pub(crate) struct Machine {
     pub(crate) faketime: Result<PathBuf, String>,
     /// The build to upgrade to.
     pub(crate) upgrade_to: Result<PathBuf, String>,
-    /// A build that reads its clocks by libc, so that they can be faked.
-    pub(crate) libc_clocks: Result<PathBuf, String>,
 }
 
 const FAKETIME: [&str; 3] = [
@@ -28,7 +26,7 @@ const FAKETIME: [&str; 3] = [
 ];
 
 impl Machine {
-    pub(crate) fn look(upgrade_to: Option<&Path>, libc_clocks: Option<&Path>) -> Self {
+    pub(crate) fn look(upgrade_to: Option<&Path>) -> Self {
         Self {
             strace: strace(),
             faketime: FAKETIME
@@ -37,11 +35,6 @@ impl Machine {
                 .find(|path| path.exists())
                 .ok_or_else(|| "libfaketime is not installed".to_owned()),
             upgrade_to: build(upgrade_to, "--upgrade-to names no build"),
-            libc_clocks: build(
-                libc_clocks,
-                "rustix reads the clocks past libc, where libfaketime does not reach; \
-                 --libc-clocks names no build with --features libc-clocks",
-            ),
         }
     }
 }

@@ -63,8 +63,6 @@ pub struct Plan {
     pub gateway: PathBuf,
     /// Another build, for rolling upgrades.
     pub upgrade_to: Option<PathBuf>,
-    /// A build that reads its clocks by libc, for clocks that run fast or slow.
-    pub libc_clocks: Option<PathBuf>,
     /// Keep the files of a run without a violation as well.
     pub keeps_files: bool,
     /// Set by whoever wants the run to end early.

@@ -185,7 +185,7 @@ fn build(
         ));
         Callers::default()
     });
-    let machine = Machine::look(plan.upgrade_to.as_deref(), plan.libc_clocks.as_deref());
+    let machine = Machine::look(plan.upgrade_to.as_deref());
     let mut links = Links::new(runtime.handle().clone(), callers.clone());
     for place in 0..plan.gateways {
         let host = host(usize::try_from(place).unwrap_or(0));

@@ -53,6 +53,28 @@ async fn a_stopped_nodes_folder_has_everything_up_to_the_end_of_its_log() {
     assert_eq!(read_stopped(empty.path()).unwrap_err().code(), "no_data");
 }
 
+/// Whatever refuses to start must not be taken for an empty ledger either.
+#[tokio::test]
+async fn a_folder_that_lost_its_snapshot_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = ReplicaConfig {
+        snapshot_every_entries: 10,
+        snapshot_keep_entries: 2,
+        ..config(4, dir.path())
+    };
+    let replica = Replica::start(config).await.unwrap();
+    let (term, _) = leads(&replica).await;
+    for now_us in 1..=40 {
+        replica.propose(term, at(now_us * 1_000)).await.unwrap();
+    }
+    replica.shutdown().await;
+    for file in std::fs::read_dir(dir.path().join("snapshots")).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    let refused = read_stopped(dir.path()).unwrap_err();
+    assert_eq!(refused.code(), "damaged_store", "{refused}");
+}
+
 #[tokio::test]
 async fn a_new_cluster_goes_on_from_the_books_of_another_and_grows() {
     let remains = left_behind(5_000).await;

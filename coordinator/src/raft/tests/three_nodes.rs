@@ -9,6 +9,7 @@ use leasehold_ledger::{
     entry::{Command, Entry},
     settings::Settings,
 };
+use leasehold_proto::v1::{RaftMessage, peer_client::PeerClient};
 use tempfile::TempDir;
 
 use super::one_node::{at, config, leads};
@@ -323,6 +324,56 @@ async fn a_node_waits_until_every_initial_member_has_answered() {
     cluster.start(2).await;
     cluster.running.insert(1, waiting.await.unwrap().unwrap());
     cluster.write(1).await;
+    cluster.stop_all().await;
+}
+
+/// Its founders may all have left: then nobody else tells it what happened.
+#[tokio::test]
+async fn a_node_that_waits_tells_a_leader_that_means_another_disk() {
+    let cluster = Cluster::new(2);
+    let waiting = tokio::spawn(Replica::start(cluster.config(1)));
+    let url = format!("http://{}", cluster.addrs[&1]);
+    let mut leader = loop {
+        match PeerClient::connect(url.clone()).await {
+            Ok(client) => break client,
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+        assert!(!waiting.is_finished(), "it started alone");
+    };
+    let message = RaftMessage {
+        to_node: 1,
+        to_disk: vec![7; 16].into(),
+        ..RaftMessage::default()
+    };
+    let refused = leader.append(message).await.unwrap_err();
+    assert_eq!(refused.message(), "disk_lost", "{refused}");
+    waiting.abort();
+}
+
+/// It asks all of them again and again, and hears from one that it was added.
+#[tokio::test]
+async fn a_node_that_waits_for_an_initial_member_can_be_added_meanwhile() {
+    let mut cluster = Cluster::new(1);
+    cluster.start(1).await;
+    cluster.write(1).await;
+    let nobody = free_addr().to_string();
+    let addr = cluster.furnish(2).to_string();
+    for (node_id, peer_addr) in [(2, addr.clone()), (3, nobody)] {
+        cluster.initial.push(InitialMember { node_id, peer_addr });
+    }
+    let waiting = tokio::spawn(Replica::start(cluster.config(2)));
+    let added = async {
+        while PeerClient::connect(format!("http://{addr}")).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // It has an answer of the time when nobody knew it.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        cluster.running[&1].add_member(2, &addr).await
+    };
+    added.await.unwrap();
+    cluster.running.insert(2, waiting.await.unwrap().unwrap());
+    cluster.write(2).await;
+    cluster.reaches(2, 2).await;
     cluster.stop_all().await;
 }
 

@@ -40,9 +40,6 @@ struct Flags {
     /// Another build of it, for rolling upgrades
     #[arg(long)]
     upgrade_to: Option<PathBuf>,
-    /// A build of it with --features libc-clocks, whose clocks can be faked
-    #[arg(long)]
-    libc_clocks: Option<PathBuf>,
     /// A file that the JSON object is added to, as tests/results/nemesis.jsonl
     #[arg(long)]
     results: Option<PathBuf>,
@@ -97,7 +94,6 @@ fn attempt(flags: Flags) -> Result<bool, Box<dyn Error + Send + Sync>> {
             .unwrap_or_else(|| own.with_file_name("leasehold-under-test")),
         gateway: own.with_file_name("gateway"),
         upgrade_to: flags.upgrade_to,
-        libc_clocks: flags.libc_clocks,
         keeps_files: flags.keep,
         stop: end_on_signal()?,
     };

@@ -1,6 +1,10 @@
 //! Nodes whose wall clock jumps, and nodes whose clocks all run at another rate.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use crate::nemesis::{
     draw::Draw,
@@ -28,10 +32,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             name: "clocks-run-1000-ppm-off",
             scope: Scope::Members,
             lasts_ms: 15_000..25_000,
-            needs: |machine| {
-                machine.faketime.clone()?;
-                machine.libc_clocks.clone().map(drop)
-            },
+            needs: |machine| machine.faketime.clone().map(drop),
             make: || {
                 Box::new(Drift {
                     victims: Vec::new(),
@@ -43,6 +44,9 @@ pub(super) fn kinds() -> Vec<Kind> {
 
 /// Another fault may keep it from being ready.
 const READY_WITHIN: Duration = Duration::from_secs(8);
+/// Several roll calls.
+const NOTICED_WITHIN: Duration = Duration::from_secs(20);
+const HALF_AN_HOUR_S: f64 = 1_800.0;
 
 struct Jump {
     ways: [&'static str; 2],
@@ -80,6 +84,34 @@ fn preload(library: PathBuf, more: &[(&str, String)]) -> Vec<(String, String)> {
     all
 }
 
+/// A fault that reaches no clock proves nothing: the node itself must see that it is
+/// away from the others.
+fn noticed(world: &mut World, id: u64) -> Result<String, String> {
+    let give_up = Instant::now() + NOTICED_WITHIN;
+    loop {
+        let node = world.cluster.node(id).ok_or("it is gone")?;
+        let metrics = node.ask("GET", "/metrics", None).ok();
+        let behind = metrics.as_ref().and_then(|answer| {
+            let line = answer
+                .body
+                .lines()
+                .find_map(|line| line.strip_prefix("leasehold_wall_clock_behind_seconds "));
+            line?.parse::<f64>().ok()
+        });
+        match behind {
+            Some(seconds) if seconds.abs() > HALF_AN_HOUR_S => {
+                return Ok(format!("{seconds:.0} s behind, says the node"));
+            }
+            _ if Instant::now() > give_up => {
+                return Err(format!(
+                    "node {id} says it is {behind:?} s behind the others"
+                ));
+            }
+            _ => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
 impl Fault for Jump {
     fn inject(&mut self, world: &mut World, draw: &mut Draw) -> Result<String, String> {
         let library = world.machine.faketime.clone()?;
@@ -107,10 +139,13 @@ impl Fault for Jump {
             done.push((id, file));
         }
         let mut said = Vec::new();
-        for (id, file) in done {
+        for (id, file) in &done {
             let way = self.ways[draw.index(2)];
-            fs::write(&file, way).map_err(|error| error.to_string())?;
+            fs::write(file, way).map_err(|error| error.to_string())?;
             said.push(format!("node {id} {way}"));
+        }
+        if let [(id, _)] = done.as_slice() {
+            said.push(noticed(world, *id)?);
         }
         Ok(said.join(", "))
     }
@@ -126,29 +161,25 @@ impl Fault for Jump {
 
 /// One node fast and another one slow, by all that the promise allows for.
 struct Drift {
-    victims: Vec<(u64, PathBuf)>,
+    victims: Vec<u64>,
 }
 
 impl Fault for Drift {
     fn inject(&mut self, world: &mut World, draw: &mut Draw) -> Result<String, String> {
         let library = world.machine.faketime.clone()?;
-        let binary = world.machine.libc_clocks.clone()?;
         let mut running = world.cluster.running();
         draw.shuffle(&mut running);
         let rates = ["+0 x1.001", "+0 x0.999"];
         let mut said = Vec::new();
         for (id, rate) in running.into_iter().zip(rates) {
             let environment = preload(library.clone(), &[("FAKETIME", rate.to_owned())]);
-            if let Some(node) = world.cluster.node(id) {
-                self.victims
-                    .push((id, std::mem::replace(&mut node.binary, binary.clone())));
-            }
+            self.victims.push(id);
             restart(world, id, environment)?;
             world.cluster.await_ready(id, READY_WITHIN);
             said.push(format!("node {id} {rate}"));
         }
         // One of them leads, if it can be had.
-        if let Some((id, _)) = self.victims.first() {
+        if let Some(id) = self.victims.first() {
             let body = serde_json::json!({ "node_id": id });
             let led = world.cluster.ask(
                 "POST",
@@ -165,10 +196,7 @@ impl Fault for Drift {
     }
 
     fn heal(&mut self, world: &mut World) {
-        for (id, binary) in std::mem::take(&mut self.victims) {
-            if let Some(node) = world.cluster.node(id) {
-                node.binary = binary;
-            }
+        for id in std::mem::take(&mut self.victims) {
             if let Err(error) = restart(world, id, Vec::new()) {
                 world.found(format!("node {id} cannot be started: {error}"));
             }
