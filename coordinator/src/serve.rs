@@ -72,7 +72,7 @@ pub enum ServeError {
     #[error("{0}")]
     Dismissed(String, Dismissal),
     /// The replica stopped by itself.
-    #[error("{0}; start this node again, it goes on from what is on disk")]
+    #[error("{0}; mend that, then start this node again: it goes on from what is on disk")]
     Fatal(String),
 }
 

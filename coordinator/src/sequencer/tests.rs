@@ -4,11 +4,17 @@
 
 mod bench;
 
+use std::{
+    sync::Arc,
+    task::{Context, Wake, Waker},
+};
+
 use leasehold_key::{Key, Pattern};
 use leasehold_ledger::{
     entry::{Command, Rule, SessionId},
     policy::{Kind, Policy},
 };
+use parking_lot::Mutex;
 
 use self::bench::*;
 use super::{item::KeyReport, *};
@@ -145,51 +151,71 @@ async fn an_edit_of_very_many_keys_is_told_in_parts_and_of_each_key_once() {
     assert_eq!(told, (0..KEYS).collect::<Vec<_>>());
 }
 
-/// Items keep coming from another thread while entries are built, each with a
-/// reading from before it was sent.
+/// Does something once, in the thread that wakes it.
+struct WhenWoken(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl Wake for WhenWoken {
+    fn wake(self: Arc<Self>) {
+        let act = self.0.lock().take();
+        if let Some(act) = act {
+            act();
+        }
+    }
+}
+
+/// While the queue is drained, time passes and another item comes: a stream that is
+/// taken away wakes its reader, which sends it from within.
 #[tokio::test]
 async fn cluster_time_of_an_entry_is_read_after_its_last_item_was_taken() {
-    const ITEMS: u64 = 20_000;
-    let bench = Bench::with_budget(100).await;
+    let mut bench = Bench::with_budget(100).await;
     let Leadership::Leading {
         anchor_us, since, ..
     } = bench.leadership.borrow().clone()
     else {
         panic!("it leads");
     };
-    let queue = bench.queue.clone();
-    let sent = tokio::task::spawn_blocking(move || {
-        let send = |units| {
-            let before = Reading::now();
-            let (reply, outcome) = oneshot::channel();
-            let command = Command::Spend { key: key(), units };
-            let item = Item::Command(CommandItem { command, reply });
-            queue.blocking_send(item).unwrap();
-            (before, outcome)
-        };
-        (1..=ITEMS).map(send).collect::<Vec<_>>()
-    });
-    let mut sent_at = Vec::new();
-    for (before, outcome) in sent.await.unwrap() {
+    let (mut holder, _) = bench.open().await;
+    let spend = |units| {
+        let (reply, outcome) = oneshot::channel();
+        let command = Command::Spend { key: key(), units };
+        (Item::Command(CommandItem { command, reply }), outcome)
+    };
+    let (first, first_outcome) = spend(1);
+    let (last, last_outcome) = spend(2);
+    let asked = Arc::new(Mutex::new(None));
+    let (noted, queue) = (Arc::clone(&asked), bench.queue.clone());
+    let act = move || {
+        std::thread::sleep(Duration::from_millis(2));
+        *noted.lock() = Some(Reading::now());
+        queue.try_send(last).ok().unwrap();
+    };
+    let waker = Waker::from(Arc::new(WhenWoken(Mutex::new(Some(Box::new(act))))));
+    let reads = holder.events.poll_recv(&mut Context::from_waker(&waker));
+    assert!(reads.is_pending());
+    // The first one begins an entry; the second is taken while it is filled.
+    bench.queue.try_send(first).ok().unwrap();
+    let stream = holder.stream;
+    bench.queue.try_send(Item::Gone { stream }).ok().unwrap();
+    for outcome in [first_outcome, last_outcome] {
         outcome.await.unwrap().unwrap();
-        sent_at.push(anchor_us + since.elapsed_us_until(before));
     }
-    let mut seen = 0;
-    for entry in &bench.log.books.lock().entries {
-        for command in &entry.commands {
-            let Command::Spend { units, .. } = command else {
-                continue;
-            };
-            seen += 1;
-            let asked_us = sent_at[usize::try_from(*units).unwrap() - 1];
-            assert!(
-                entry.now_us >= asked_us,
-                "dated {} µs before it was asked for",
-                asked_us - entry.now_us
-            );
-        }
-    }
-    assert_eq!(seen, ITEMS);
+    let asked = asked.lock().expect("the stream was taken away");
+    let asked_us = anchor_us + since.elapsed_us_until(asked);
+    let entries = &bench.log.books.lock().entries;
+    let spends = entries.iter().filter(|entry| {
+        let spends = |command: &Command| matches!(command, Command::Spend { .. });
+        entry.commands.iter().any(spends)
+    });
+    let spends: Vec<_> = spends.collect();
+    let [entry] = spends[..] else {
+        panic!("one entry has both: {spends:?}");
+    };
+    assert_eq!(entry.commands.len(), 2);
+    assert!(
+        entry.now_us >= asked_us,
+        "dated {} µs before it was asked for",
+        asked_us - entry.now_us
+    );
 }
 
 #[tokio::test]
