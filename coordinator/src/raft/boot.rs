@@ -35,7 +35,7 @@ use super::{
     membership::{self, Changes},
     network::{Links, MESSAGE_BYTES_MAX, Network, WINDOW_BYTES},
     peers::{self, Peers, Shared},
-    preference, roll_call,
+    preference, roll_call, rollback,
     types::{Core, log_pos},
 };
 use crate::store::{self, Identity, StoreError, Wal};
@@ -173,6 +173,7 @@ async fn boot(
         snapshots: Arc::clone(&snapshots),
         wall_unix_us: config.wall_unix_us,
         wall_clock: Mutex::default(),
+        claims: rollback::Claims::default(),
         dismissed: OnceLock::new(),
         old_node: Mutex::default(),
         fatal,
@@ -193,6 +194,8 @@ async fn boot(
     } else {
         Part::Wait
     };
+    let remains = rollback::Remains::of(&log, &snapshots.lock(), &config.initial_members)?;
+    remains.check(links, &me, &opened.log_dir).await?;
     identity.take_part(&config.data_dir)?;
     let entries = log.clone();
     let core = Core::new(
@@ -236,6 +239,7 @@ async fn boot(
         Arc::clone(&shared),
         links,
         config.wall_clock_tolerance,
+        entries.clone(),
     ));
     tokio::spawn(preference::seek(changes.clone()));
     tokio::spawn(announce(core.clone(), shared, links));

@@ -16,6 +16,7 @@ use parking_lot::RwLock;
 use tokio::sync::oneshot;
 
 use super::{
+    api::Member,
     types::{LogEntry, LogId, Types, Vote, log_id, log_pos, stored_vote, vote},
     wire,
 };
@@ -84,6 +85,25 @@ impl Log {
             seen > bytes
         });
         over.map(|(index, _)| index.saturating_add(1))
+    }
+
+    /// The last position that is there, and the last membership among the entries.
+    pub(super) fn remains(&self) -> (Option<u64>, Option<openraft::Membership<u64, Member>>) {
+        let mirror = self.mirror.read();
+        let last = mirror.entries.last_key_value().map(|(index, _)| *index);
+        let purged = mirror.purged.as_ref().map(|purged| purged.index());
+        let mut newest_first = mirror.entries.values().rev();
+        let membership = newest_first.find_map(|entry| match &entry.payload {
+            EntryPayload::Membership(membership) => Some(membership.clone()),
+            EntryPayload::Blank | EntryPayload::Normal(_) => None,
+        });
+        (last.max(purged), membership)
+    }
+
+    /// Returns once everything that was appended before the call is durable; false:
+    /// it never will be.
+    pub(super) async fn settled(&self) -> bool {
+        matches!(self.submit(Vec::new()).await, Ok(Ok(())))
     }
 
     fn submit(&self, writes: Vec<Write>) -> oneshot::Receiver<Result<(), StoreError>> {

@@ -18,6 +18,7 @@ mod preference;
 mod propose;
 mod replica;
 mod roll_call;
+mod rollback;
 mod types;
 mod wire;
 

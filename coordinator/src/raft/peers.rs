@@ -26,6 +26,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::{
     addresses::Addresses,
     api::{Dismissal, Member, WallClock},
+    rollback::Claims,
     types::{Core, Snapshot, SnapshotMeta, Vote},
     wire,
 };
@@ -50,6 +51,8 @@ pub(super) struct Shared {
     pub(super) wall_unix_us: fn() -> u64,
     /// What the last roll call found.
     pub(super) wall_clock: Mutex<WallClock>,
+    /// What the others said that they have durable.
+    pub(super) claims: Claims,
     /// Why this node must not serve any more although nothing is wrong with it.
     pub(super) dismissed: OnceLock<Dismissal>,
     /// When a node last asked that belongs to a cluster which this one was restored from.
@@ -385,6 +388,12 @@ impl PeerRpc for Peers {
     ) -> Result<Response<RollCallReply>, Status> {
         let asked = request.into_inner();
         let replaced = self.0.has_replaced(&asked.cluster_id);
+        let known_disk = self.0.known_disk(asked.node_id);
+        let is_known = known_disk.is_some_and(|disk| *asked.disk_id == disk.to_le_bytes());
+        let committed = match is_known {
+            true => self.0.claims.hear(asked.node_id, asked.committed),
+            false => 0,
+        };
         if replaced {
             let said = self
                 .0
@@ -404,6 +413,7 @@ impl PeerRpc for Peers {
             wall_unix_us: (self.0.wall_unix_us)(),
             removed_at: self.0.removed_at(asked.node_id, &asked.disk_id),
             replaced,
+            committed,
         }))
     }
 }

@@ -301,4 +301,8 @@ impl Replica {
     pub(super) fn core(&self) -> super::types::Core {
         self.0.changes.core.clone()
     }
+
+    pub(super) fn claims(&self) -> &super::rollback::Claims {
+        &self.0.changes.shared.claims
+    }
 }

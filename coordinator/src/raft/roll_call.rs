@@ -1,6 +1,7 @@
 //! Asks the other members now and then what their wall clocks say, whether this node
 //! is still one of them, and whether their cluster has taken the place of this one.
-//! Nothing here reaches the ledger. A node that was removed hears of it here alone,
+//! Nothing here reaches the ledger. It also says what this node has durable, so that it
+//! can be told if it ever has less than that. A node that was removed hears of it here alone,
 //! because nobody sends it the log any more; and so does a node that was started on
 //! its old folder after its cluster was restored from a backup.
 
@@ -16,9 +17,11 @@ use tonic::transport::Channel;
 
 use super::{
     api::{Member, WallClock},
+    log::Log,
     network::Links,
     peers::Shared,
-    types::Core,
+    rollback,
+    types::{Core, LogId},
 };
 use crate::clock::Reading;
 
@@ -38,11 +41,21 @@ struct Offset {
 type Clients = BTreeMap<u64, (String, PeerClient<Channel>)>;
 
 /// Goes on until the core is gone.
-pub(super) async fn keep(core: Core, shared: Arc<Shared>, links: Links, tolerance: Duration) {
+pub(super) async fn keep(
+    core: Core,
+    shared: Arc<Shared>,
+    links: Links,
+    tolerance: Duration,
+    log: Log,
+) {
     let tolerance_us = u64::try_from(tolerance.as_micros()).unwrap_or(u64::MAX);
     let mut clients = Clients::new();
     let mut silent = BTreeSet::new();
+    let mut committed = 0;
     loop {
+        // What was committed a round ago is in the log by now, and durable with it.
+        let claimed = if log.settled().await { committed } else { 0 };
+        committed = index(&core.metrics().borrow_watched().local_committed);
         let membership = Arc::clone(&core.metrics().borrow_watched().membership_config);
         let known_at = membership.log_id().as_ref().map(|id| id.index());
         let others = membership
@@ -63,7 +76,7 @@ pub(super) async fn keep(core: Core, shared: Arc<Shared>, links: Links, toleranc
                 clients.insert(other.node_id, (addr, client));
             }
             if let Some((_, client)) = clients.get(&other.node_id) {
-                asked.push(ask(client.clone(), &shared, other.node_id));
+                asked.push(ask(client.clone(), &shared, other.node_id, claimed));
             }
         }
         let answers = futures::future::join_all(asked).await;
@@ -72,6 +85,11 @@ pub(super) async fn keep(core: Core, shared: Arc<Shared>, links: Links, toleranc
         let mut offsets = Vec::with_capacity(answers.len());
         for (reply, offset) in answers.into_iter().flatten() {
             offsets.push(offset);
+            let last = core.metrics().borrow_watched().last_log_index;
+            if let Some(reason) = rollback::behind(last, reply.committed) {
+                shared.fail(reason);
+                return;
+            }
             if reply.replaced {
                 shared.note_replacement();
                 return;
@@ -109,11 +127,13 @@ async fn ask(
     mut client: PeerClient<Channel>,
     shared: &Shared,
     node_id: u64,
+    committed: u64,
 ) -> Option<(RollCallReply, Offset)> {
     let request = RollCallRequest {
         node_id: shared.me.node_id,
         disk_id: shared.me.disk_id.to_le_bytes().to_vec(),
         cluster_id: shared.cluster_id(),
+        committed,
     };
     let sent = Reading::now();
     let here_us = (shared.wall_unix_us)();
@@ -130,6 +150,10 @@ async fn ask(
         uncertain_us: round_trip_us - half_us,
     };
     Some((reply, offset))
+}
+
+fn index(at: &Option<LogId>) -> u64 {
+    at.as_ref().map_or(0, |at| at.index())
 }
 
 /// This node is the odd one out if it is far from more than half of those that

@@ -20,6 +20,21 @@ pub enum StoreError {
         /// What is wrong with it.
         detail: String,
     },
+    /// It is whole, but older than what this node has confirmed to others.
+    #[error(
+        "{}: this data folder is an old copy: the node had entry {confirmed} durable, but the log ends at entry {}, so it would \
+         break what it promised. Put the newest folder back, or remove this node from the cluster and add it again under a new id \
+         with an empty data folder",
+        path.display(), last.map_or_else(|| "none".to_owned(), |last| last.to_string())
+    )]
+    RolledBack {
+        /// The engine's folder.
+        path: PathBuf,
+        /// The last entry in it.
+        last: Option<u64>,
+        /// An entry that was committed and durable here.
+        confirmed: u64,
+    },
     /// It is whole, but another node's: nothing is wrong with it.
     #[error("{}: this data folder belongs to node {found}, but node_id is {node_id}: set one of the two right", path.display())]
     OtherNode {
@@ -88,6 +103,7 @@ impl StoreError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Damaged { .. } => "damaged_store",
+            Self::RolledBack { .. } => "store_rolled_back",
             Self::OtherNode { .. } => "invalid_config",
             Self::NotEmpty { .. } => "folder_not_empty",
             Self::NoData { .. } => "no_data",

@@ -1,6 +1,6 @@
 //! Changes by operators, and what nodes say by themselves.
 
-use std::time::Duration;
+use std::{fs, path::Path, time::Duration};
 
 use super::three_nodes::Cluster;
 use crate::{
@@ -204,5 +204,96 @@ async fn nodes_of_a_cluster_that_was_restored_elsewhere_stop_by_themselves() {
     );
     assert_eq!(new.dismissal(), None);
     drop(new);
+    cluster.stop_all().await;
+}
+
+/// Waits until the others have heard what a node has durable up to an entry.
+async fn claimed(cluster: &Cluster, node_id: u64, upto: u64) {
+    eventually("the others have heard it", || {
+        let others = cluster.running.iter().filter(|(id, _)| **id != node_id);
+        let mut claims = others.map(|(_, other)| other.claims().hear(node_id, 0));
+        claims.all(|claim| claim >= upto)
+    })
+    .await;
+}
+
+/// A copy of a data folder, as a snapshot of its disk would be.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for item in fs::read_dir(from).unwrap() {
+        let path = item.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            fs::copy(&path, &target).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_node_does_not_start_on_an_old_copy_of_its_folder() {
+    let mut cluster = Cluster::new(3);
+    cluster.start_all().await;
+    cluster.write(1).await;
+    let (leader, _) = cluster.leader().await;
+    let node = leader % 3 + 1;
+    cluster.reaches(node, 1).await;
+    cluster.stop(node).await;
+    // As it was when the node was started for the first time.
+    let empty = tempfile::tempdir().unwrap();
+    let identity = fs::read_to_string(cluster.dirs[&node].path().join("identity")).unwrap();
+    let (body, _) = identity.split_once("crc32").unwrap();
+    let body = body.replace("took_part true", "took_part false");
+    let sum = crc32fast::hash(body.as_bytes());
+    let identity = format!("{body}crc32 {sum:08x}\n");
+    fs::write(empty.path().join("identity"), identity).unwrap();
+    let old = tempfile::tempdir().unwrap();
+    copy(cluster.dirs[&node].path(), old.path());
+    // An unchanged folder is its newest state.
+    cluster.start(node).await;
+    for now_us in 2..=10 {
+        cluster.write(now_us).await;
+    }
+    cluster.reaches(node, 10).await;
+    let upto = cluster.running[&node].local_status().last_log.unwrap();
+    claimed(&cluster, node, upto).await;
+    cluster.stop(node).await;
+    let newest = cluster.dirs.remove(&node).unwrap();
+    for copy in [old, empty] {
+        cluster.dirs.insert(node, copy);
+        let refused = Replica::start(cluster.config(node)).await;
+        let refused = refused.err().expect("it has forgotten what it confirmed");
+        assert_eq!(refused.code(), "store_rolled_back");
+        let said = refused.to_string();
+        assert!(said.contains(&format!("entry {upto} durable")), "{said}");
+    }
+    // Nothing was changed, and nothing is wrong with the newest one.
+    cluster.dirs.insert(node, newest);
+    cluster.start(node).await;
+    cluster.write(11).await;
+    cluster.reaches(node, 11).await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_node_that_runs_beside_a_newer_one_on_a_copy_of_its_folder_stops() {
+    let mut cluster = Cluster::new(3);
+    cluster.start_all().await;
+    cluster.write(1).await;
+    let (leader, _) = cluster.leader().await;
+    let node = leader % 3 + 1;
+    cluster.reaches(node, 1).await;
+    let original = cluster.running[&node].clone();
+    let upto = original.local_status().last_log.unwrap();
+    claimed(&cluster, node, upto).await;
+    // The others hear of entries from it that it does not have: a copy got them.
+    for other in cluster.running.iter().filter(|(id, _)| **id != node) {
+        other.1.claims().hear(node, upto + 1_000);
+    }
+    let mut fatal = original.fatal();
+    let said = tokio::time::timeout(PATIENCE, fatal.wait_for(Option::is_some)).await;
+    let said = said.expect("it says so in time").unwrap().clone().unwrap();
+    assert!(said.contains("copy of its data folder"), "{said}");
     cluster.stop_all().await;
 }
