@@ -6,6 +6,7 @@
     reason = "tests"
 )]
 
+mod churn;
 mod golden;
 mod hostile;
 mod intervals;

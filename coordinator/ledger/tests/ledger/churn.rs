@@ -1,0 +1,268 @@
+//! Everything at once, by seed: busy windows with thousands of dates, edits between
+//! kinds, windows and drifts, keys that move between budgets, sessions that die, settle
+//! and restores. Whatever state comes of it reads back from its snapshot to the last
+//! byte, and replicas never diverge. What is right to admit is judged elsewhere.
+
+use std::collections::BTreeMap;
+
+use leasehold_ledger::{
+    Ledger,
+    entry::{Command, Entry, Grant, Report, Rule, SessionId, SettledLease, SpentAge},
+    policy::Policy,
+    settings::Settings,
+};
+
+use crate::log::{Log, bucket, key, open, pattern, report, sync, window};
+
+const KEYS: [&str; 4] = ["a/x", "a/y", "a/x/z", "b"];
+const PATTERNS: [&str; 5] = ["a/**", "a/x", "a/*", "b", "**"];
+
+/// Numbers from a seed.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, bound: u64) -> u64 {
+        // Knuth's MMIX; the upper bits are the good ones.
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[usize::try_from(self.below(choices.len() as u64)).unwrap()]
+    }
+
+    fn policy(&mut self) -> Policy {
+        let limit = self.of(&[0, 3, 400, 3_000, 9_000, (1 << 53) - 1]);
+        match self.below(4) {
+            0 => {
+                let refill = self.of(&[1, 1_000, (1 << 53) - 1]);
+                bucket(limit, refill, self.of(&[100_000, 60_000_000]))
+            }
+            _ => {
+                let windows = [
+                    100_000,
+                    50_000_000,
+                    60_000_000,
+                    60_000_001,
+                    90_000_000,
+                    2_678_400_000_000,
+                ];
+                window(limit, self.of(&windows))
+            }
+        }
+    }
+}
+
+/// A holder's own totals: by key and generation, what was granted and spent.
+type Held = BTreeMap<(&'static str, u64), (u64, u64)>;
+
+struct Churn {
+    draw: Draw,
+    log: Log,
+    sessions: BTreeMap<SessionId, Held>,
+    next: u128,
+    seq: u64,
+    backups: Vec<Ledger>,
+    most_dates: u64,
+}
+
+impl Churn {
+    fn step(&mut self) {
+        self.log.advance(match self.draw.below(400) {
+            0 => 70_000_000,
+            1 => 11_000_000,
+            2..20 => 400_000,
+            _ => 1_637,
+        });
+        match self.draw.below(60) {
+            0 if self.draw.below(3) == 0 => self.edit(),
+            1 if self.draw.below(4) == 0 => self.settings(),
+            2..5 => self.open(),
+            5..20 => self.grant(),
+            20..40 => self.report(),
+            40 => self.settle(),
+            41..55 => self.spend(),
+            _ => {
+                self.log.tick();
+            }
+        }
+    }
+
+    fn edit(&mut self) {
+        let name = self.draw.of(&["p", "q"]).to_owned();
+        let pattern = pattern(self.draw.of(&PATTERNS));
+        let policy = self.draw.policy();
+        let command = match self.draw.below(6) {
+            0 => Command::DeleteBudget { pattern },
+            1 => Command::PutBudget {
+                pattern,
+                rule: Rule::Named(name),
+            },
+            2 => Command::DeletePolicy { name },
+            3 => Command::PutPolicy { name, policy },
+            _ => Command::PutBudget {
+                pattern,
+                rule: Rule::Inline(policy),
+            },
+        };
+        self.log.command(command);
+    }
+
+    fn settings(&mut self) {
+        let default_policy = self.draw.of(&[None, Some("p")]).map(str::to_owned);
+        self.log.command(Command::PutSettings(Settings {
+            max_drift_ppm: self.draw.of(&[0, 1_000, 100_000]),
+            default_policy,
+            tombstone_ttl_us: self.draw.of(&[0, 5_000_000, 3_600_000_000]),
+            ..Settings::default()
+        }));
+    }
+
+    fn open(&mut self) {
+        self.next += 1;
+        let id = SessionId(self.next);
+        self.log.command(open(id));
+        self.sessions.insert(id, Held::new());
+    }
+
+    fn any_session(&mut self) -> Option<SessionId> {
+        let many = u64::try_from(self.sessions.len()).unwrap();
+        let place = self.draw.below(many.max(1));
+        let mut ids = self.sessions.keys();
+        ids.nth(usize::try_from(place).unwrap()).copied()
+    }
+
+    fn grant(&mut self) {
+        let Some(session) = self.any_session() else {
+            return;
+        };
+        let name = self.draw.of(&KEYS);
+        let units = self.draw.of(&[1, 30, 700, 5_000]);
+        let grants = vec![Grant {
+            session,
+            key: key(name),
+            units,
+        }];
+        let applied = self.log.entry(Entry {
+            grants,
+            ..Entry::default()
+        });
+        let outcome = &applied.grants[0];
+        if let Some(held) = self.sessions.get_mut(&session)
+            && outcome.units > 0
+        {
+            held.entry((name, outcome.generation)).or_default().0 = outcome.granted_total;
+        }
+    }
+
+    /// Hundreds of units, each with an age of its own.
+    fn report(&mut self) {
+        let Some(session) = self.any_session() else {
+            return;
+        };
+        let mut reports: Vec<Report> = Vec::new();
+        if let Some(held) = self.sessions.get_mut(&session) {
+            for ((name, generation), (granted, spent)) in held.iter_mut() {
+                let new = (*granted - *spent).min(self.draw.of(&[1, 500, 500]));
+                *spent += new;
+                let mut report = report(&key(name), *generation);
+                report.spent_total = *spent;
+                let apart = self.draw.of(&[0, 13, 700]);
+                let ages = (0..new).map(|place| SpentAge {
+                    units: 1,
+                    age_us: place * apart,
+                });
+                report.ages = ages.collect();
+                report.last = self.draw.below(20) == 0;
+                reports.push(report);
+            }
+        }
+        self.seq += 1;
+        let mut sync = sync(session, self.seq, reports);
+        sync.close = self.draw.below(30) == 0;
+        self.log.entry(Entry {
+            syncs: vec![sync],
+            ..Entry::default()
+        });
+    }
+
+    fn settle(&mut self) {
+        let Some(session) = self.any_session() else {
+            return;
+        };
+        let Some(held) = self.sessions.remove(&session) else {
+            return;
+        };
+        let leases = held.iter().map(|((name, generation), (_, spent))| {
+            let spent_total = *spent;
+            SettledLease {
+                key: key(name),
+                generation: *generation,
+                spent_total,
+            }
+        });
+        self.log.command(Command::Settle {
+            session,
+            identity: String::new(),
+            leases: leases.collect(),
+        });
+    }
+
+    fn spend(&mut self) {
+        let name = self.draw.of(&KEYS);
+        self.log.command(Command::Spend {
+            key: key(name),
+            units: self.draw.of(&[0, 1, 2, 300, (1 << 53) - 1]),
+        });
+    }
+
+    fn look_back(&mut self, step: u64) {
+        if step.is_multiple_of(7) {
+            self.log.restart();
+        }
+        if self.draw.below(150) == 0 {
+            self.backups.push(self.log.ledger.clone());
+        }
+        if self.draw.below(400) == 0
+            && let Some(backup) = self.backups.last().cloned()
+        {
+            self.next += 1;
+            self.log.begin_from(&backup, self.next, 0);
+            self.sessions.clear();
+        }
+    }
+}
+
+#[test]
+fn whatever_happens_a_snapshot_reads_back_and_replicas_agree() {
+    let mut most_dates = 0;
+    for seed in 0..8 {
+        let mut churn = Churn {
+            draw: Draw(seed),
+            log: Log::new(),
+            sessions: BTreeMap::new(),
+            next: 0,
+            seq: 0,
+            backups: Vec::new(),
+            most_dates: 0,
+        };
+        churn.log.command(Command::PutBudget {
+            pattern: pattern("a/**"),
+            rule: Rule::Inline(window(9_000, 60_000_000)),
+        });
+        for step in 0..4_000 {
+            churn.step();
+            churn.look_back(step);
+            let bytes = crate::log::bytes(&churn.log.ledger).len() as u64;
+            churn.most_dates = churn.most_dates.max(bytes / 9);
+        }
+        most_dates = most_dates.max(churn.most_dates);
+    }
+    assert!(
+        most_dates > 2_048,
+        "no account was busy: {most_dates} dates"
+    );
+}
