@@ -135,8 +135,9 @@ impl Recorder {
         let real = Tree::read(&self.root)?;
         if followed != real {
             return Err(format!(
-                "the trace does not explain the folder: {}",
-                followed.difference(&real)
+                "the trace does not explain the folder: {}; both are in {}",
+                followed.difference(&real),
+                self.work.keep().display()
             )
             .into());
         }
