@@ -101,7 +101,8 @@ impl Recorder {
     /// Reads the trace of a process that has ended.
     pub(super) fn ended(&mut self) -> Outcome<()> {
         let text = fs::read_to_string(self.output())?;
-        let steps = trace::read(&text, &self.root, &self.notes())?;
+        let mut steps = trace::read(&text, &self.root, &self.notes())?;
+        forget_ends_of_the_killed(&text, &mut steps);
         let mut unfinished: BTreeMap<u32, &Call> = BTreeMap::new();
         for step in &steps {
             match step {
@@ -145,6 +146,38 @@ impl Recorder {
     }
 }
 
+/// A thread that is killed while it leaves a call may have no registers left to read
+/// the result from, and strace then prints what it last read of another thread. Whether
+/// the last write of each is done is better seen from what is there.
+fn forget_ends_of_the_killed(text: &str, steps: &mut Vec<Step>) {
+    let killed = text.lines().filter_map(|line| {
+        let (thread, rest) = line.split_once(' ')?;
+        let is_killed = rest.trim_start().starts_with("+++ killed");
+        is_killed.then(|| thread.parse::<u32>().ok())?
+    });
+    for killed in killed {
+        let mut own = (0..steps.len()).rev().filter(|place| {
+            let (Step::Begin { thread, .. } | Step::End { thread, .. }) = &steps[*place];
+            *thread == killed
+        });
+        let (Some(last), Some(before)) = (own.next(), own.next()) else {
+            continue;
+        };
+        let is_write = |step: &Step| {
+            matches!(
+                step,
+                Step::Begin {
+                    call: Call::Write { at: Some(_), .. },
+                    ..
+                }
+            )
+        };
+        if matches!(steps[last], Step::End { .. }) && is_write(&steps[before]) {
+            steps.remove(last);
+        }
+    }
+}
+
 /// What a call that never returned would have returned, from what is there.
 fn done_by(call: &Call) -> Outcome<i64> {
     let said = |done: bool| if done { 0 } else { -1 };
@@ -169,4 +202,30 @@ fn done_by(call: &Call) -> Outcome<i64> {
         Call::Rename { from, .. } => said(!from.exists()),
         Call::Sync { .. } | Call::Seek { .. } | Call::Said { .. } => -1,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// As strace wrote it: the second result is the first thread's.
+    #[test]
+    fn the_result_of_a_killed_threads_last_write_is_not_believed() {
+        let text = "7 <... write resumed>) = 53\n8 <... pwrite64 resumed>) = 53\n\
+                    8 +++ killed by SIGKILL +++\n7 +++ exited with 0 +++\n";
+        let write = |thread| Step::Begin {
+            thread,
+            call: Call::Write {
+                path: "file".into(),
+                at: Some(0),
+                bytes: vec![0; 100],
+            },
+        };
+        let end = |thread| Step::End { thread, result: 53 };
+        let mut steps = vec![write(7), write(8), end(7), end(8)];
+        forget_ends_of_the_killed(text, &mut steps);
+        assert_eq!(steps, [write(7), write(8), end(7)]);
+    }
 }
