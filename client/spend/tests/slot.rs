@@ -1,0 +1,157 @@
+//! One slot and its lease: whatever comes, every unit that was granted is spent,
+//! handed back, left or held, and no unit is there twice.
+
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::sync::Arc;
+
+use leasehold_spend::{At, Granted, Line, Sample, Slot, Totals, Verdict};
+
+/// The most that a slot can have left.
+const LEFT_MAX: u64 = (1 << 40) - 1;
+const DEADLINE: u64 = 1_000;
+const LATER: u64 = 2_000;
+
+fn slot() -> Slot {
+    Slot::new(0, Arc::new(Line::new(4, || ())), 8, 0)
+}
+
+fn with(units: u64) -> Slot {
+    let slot = slot();
+    assert_eq!(slot.grant(1, units, DEADLINE), Granted::Units(units));
+    slot
+}
+
+fn parked(units: u64) -> Slot {
+    let slot = with(units);
+    slot.park_if_late(DEADLINE);
+    slot
+}
+
+/// The present lease, whose books are balanced.
+fn totals(slot: &Slot) -> Totals {
+    let mut sample = Sample::default();
+    slot.sample(&mut sample);
+    let totals = sample.current.unwrap();
+    let sum = totals.spent + totals.returned + totals.left + totals.held;
+    assert_eq!(sum, totals.granted, "{totals:?}");
+    totals
+}
+
+fn admits(slot: &Slot, now_ns: u64) -> bool {
+    slot.try_spend(1, &At(now_ns)) == Verdict::Admitted
+}
+
+#[test]
+fn a_total_that_was_granted_counts_once() {
+    let slot = with(10);
+    assert_eq!(slot.grant(1, 10, DEADLINE), Granted::Known);
+    assert_eq!(slot.grant(1, 7, DEADLINE), Granted::Known);
+    assert_eq!(slot.grant(1, 12, DEADLINE), Granted::Units(2));
+    assert_eq!(totals(&slot).left, 12);
+}
+
+#[test]
+fn a_generation_that_has_ended_is_not_opened_again() {
+    let slot = with(10);
+    assert!(slot.end());
+    assert_eq!(slot.grant(1, 20, LATER), Granted::Stale);
+    assert_eq!(slot.grant(2, 3, LATER), Granted::Units(3));
+    assert_eq!(slot.grant(1, 20, LATER), Granted::Stale);
+    assert_eq!(totals(&slot).left, 3);
+}
+
+#[test]
+fn a_later_deadline_counts_and_an_earlier_one_does_not() {
+    let slot = with(10);
+    slot.grant(1, 10, LATER);
+    slot.grant(1, 10, DEADLINE);
+    assert!(admits(&slot, LATER - 1));
+    assert!(!admits(&slot, LATER));
+}
+
+#[test]
+fn what_a_slot_has_no_room_for_is_handed_back() {
+    for slot in [with(LEFT_MAX - 10), parked(LEFT_MAX - 10)] {
+        assert_eq!(
+            slot.grant(1, LEFT_MAX + 10, DEADLINE),
+            Granted::Units(10),
+            "of twenty"
+        );
+        let totals = totals(&slot);
+        assert_eq!((totals.left, totals.returned), (LEFT_MAX, 10));
+    }
+}
+
+#[test]
+fn units_that_come_while_a_lease_is_put_aside_are_put_aside_too() {
+    let slot = parked(5);
+    assert_eq!(slot.grant(1, 15, DEADLINE), Granted::Units(10));
+    assert_eq!(totals(&slot).left, 15);
+    assert!(!admits(&slot, DEADLINE));
+    slot.renew(LATER, DEADLINE);
+    for _ in 0..15 {
+        assert!(admits(&slot, DEADLINE));
+    }
+    assert_eq!((totals(&slot).spent, totals(&slot).left), (15, 0));
+}
+
+#[test]
+fn a_renewal_that_comes_too_late_brings_nothing_back() {
+    for now_ns in [LATER, LATER + 1] {
+        let slot = parked(5);
+        slot.renew(LATER, now_ns);
+        // A unit that is taken now would be forfeited.
+        assert!(!admits(&slot, now_ns));
+        assert_eq!((totals(&slot).spent, totals(&slot).left), (0, 5));
+    }
+}
+
+#[test]
+fn units_that_are_put_aside_can_be_handed_back() {
+    let slot = parked(10);
+    assert_eq!(slot.give_back(3), 3);
+    assert_eq!(slot.give_back(4), 4);
+    let totals = totals(&slot);
+    assert_eq!((totals.left, totals.returned), (3, 7));
+    assert_eq!(slot.give_back(9), 3);
+}
+
+#[test]
+fn a_recall_counts_what_is_put_aside() {
+    for whole in [false, true] {
+        let slot = parked(9);
+        let back = if whole { 9 } else { 5 };
+        assert_eq!(slot.give_back_to(1, 100, whole), back);
+        assert_eq!(totals(&slot).left, 9 - back);
+    }
+}
+
+#[test]
+fn a_recall_of_another_generation_takes_nothing() {
+    let slot = with(9);
+    assert_eq!(slot.give_back_to(2, 100, true), 0);
+    assert_eq!(totals(&slot).left, 9);
+}
+
+#[test]
+fn only_what_is_late_is_put_aside_and_only_once() {
+    let slot = with(5);
+    slot.park_if_late(DEADLINE - 1);
+    assert!(admits(&slot, DEADLINE - 1));
+    slot.park_if_late(DEADLINE);
+    slot.park_if_late(LATER);
+    assert_eq!((totals(&slot).spent, totals(&slot).left), (1, 4));
+}
+
+#[test]
+fn a_slot_is_evicted_only_when_nothing_is_owed() {
+    let slot = with(5);
+    assert!(!slot.evict() && !slot.is_idle());
+    assert!(slot.end());
+    assert!(!slot.evict(), "its end was not acknowledged");
+    slot.forget(1);
+    assert!(slot.is_idle() && slot.evict() && slot.is_evicted());
+    assert!(!admits(&slot, 0));
+}
