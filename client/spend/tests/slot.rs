@@ -4,9 +4,15 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
 
-use leasehold_spend::{At, Granted, Line, Sample, Slot, Totals, Verdict};
+use leasehold_spend::{
+    At, Begun, Code, Granted, Line, Patience, SECOND, Sample, Slot, SlotRule, Totals, Verdict,
+    Waiter,
+};
 
 /// The most that a slot can have left.
 const LEFT_MAX: u64 = (1 << 40) - 1;
@@ -14,7 +20,7 @@ const DEADLINE: u64 = 1_000;
 const LATER: u64 = 2_000;
 
 fn slot() -> Slot {
-    Slot::new(0, Arc::new(Line::new(4, || ())), 8, 0)
+    Slot::new(0, Arc::new(Line::new(4, || ())), 8, 10 * LATER)
 }
 
 fn with(units: u64) -> Slot {
@@ -146,12 +152,114 @@ fn only_what_is_late_is_put_aside_and_only_once() {
 }
 
 #[test]
+fn a_slot_says_where_it_is_and_how_long_its_requests_wait() {
+    let slot = Slot::new(3, Arc::new(Line::new(4, || ())), 8, 77);
+    assert_eq!((slot.index(), slot.max_wait_ns()), (3, 77));
+    assert_eq!(slot.known_limit(), None);
+    slot.set_rule(SlotRule {
+        limit: 5,
+        fails_open: false,
+        max_wait_ns: 78,
+    });
+    assert_eq!((slot.known_limit(), slot.max_wait_ns()), (Some(5), 78));
+}
+
+#[test]
 fn a_slot_is_evicted_only_when_nothing_is_owed() {
     let slot = with(5);
+    assert!(!slot.is_evicted());
     assert!(!slot.evict() && !slot.is_idle());
     assert!(slot.end());
     assert!(!slot.evict(), "its end was not acknowledged");
     slot.forget(1);
     assert!(slot.is_idle() && slot.evict() && slot.is_evicted());
     assert!(!admits(&slot, 0));
+}
+
+#[test]
+fn a_slot_that_was_closed_twice_is_closed_and_hands_back_what_comes() {
+    let slot = with(5);
+    slot.close();
+    slot.close();
+    let closed = Verdict::Unavailable { code: Code::Closed };
+    assert_eq!(slot.try_spend(1, &At(0)), closed);
+    assert_eq!(slot.grant(2, 7, LATER), Granted::Known, "none to spend");
+    assert_eq!(slot.try_spend(1, &At(0)), closed);
+    let mut sample = Sample::default();
+    slot.sample(&mut sample);
+    let returned: Vec<_> = sample.ended.iter().map(|lease| lease.returned).collect();
+    assert_eq!((sample.current, returned), (None, vec![5, 7]));
+}
+
+const PATIENT: Patience = Patience::Until(LATER);
+
+fn waits(slot: &Arc<Slot>, units: u64, patience: Patience) -> Waiter {
+    match slot.spend(units, patience, &At(0)) {
+        Begun::Waits(waiter) => waiter,
+        Begun::Answered(verdict) => panic!("{verdict:?}"),
+    }
+}
+
+/// The code of its refusal; none: it waits on.
+fn refusal(waiter: &mut Waiter) -> Option<Code> {
+    match waiter.poll(&mut Context::from_waker(Waker::noop()), &At(0)) {
+        Poll::Pending => None,
+        Poll::Ready(Verdict::Denied { code, .. }) => Some(code),
+        Poll::Ready(other) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_refusal_ends_the_wait_for_an_answer_and_not_the_wait_for_units() {
+    let slot = Arc::new(slot());
+    let mut one = waits(&slot, 1, Patience::OneAnswer);
+    let mut patient = waits(&slot, 1, PATIENT);
+    slot.refuse(Code::Limit, LATER, false);
+    assert_eq!(refusal(&mut one), Some(Code::Limit));
+    assert_eq!(refusal(&mut patient), None);
+    slot.refuse(Code::NoBudget, LATER, true);
+    assert_eq!(refusal(&mut patient), Some(Code::NoBudget));
+}
+
+#[test]
+fn a_refusal_stands_until_its_time_or_until_it_is_lifted() {
+    let slot = slot();
+    let is_refused = |now_ns| {
+        matches!(
+            slot.try_spend(1, &At(now_ns)),
+            Verdict::Denied {
+                code: Code::Limit,
+                ..
+            }
+        )
+    };
+    slot.refuse(Code::Limit, 3 * SECOND, false);
+    assert!(is_refused(2 * SECOND) && !is_refused(4 * SECOND));
+    slot.refuse(Code::Limit, 3 * SECOND, false);
+    slot.lift_refusal();
+    assert!(!is_refused(2 * SECOND));
+}
+
+#[test]
+fn a_cost_that_can_never_be_met_ends_every_wait_for_it() {
+    let slot = Arc::new(slot());
+    let mut first = waits(&slot, 9, PATIENT);
+    let mut small = waits(&slot, 8, PATIENT);
+    let mut large = waits(&slot, 10, PATIENT);
+    // Without a known limit, the ask was for the first.
+    slot.refuse_impossible();
+    assert_eq!(refusal(&mut first), Some(Code::CostAboveLimit));
+    assert_eq!(refusal(&mut large), Some(Code::CostAboveLimit));
+    assert_eq!(refusal(&mut small), None);
+    let rule = |limit| SlotRule {
+        limit,
+        fails_open: false,
+        max_wait_ns: 10 * LATER,
+    };
+    slot.set_rule(rule(8));
+    assert_eq!(refusal(&mut small), None);
+    slot.refuse_impossible();
+    assert_eq!(refusal(&mut small), None);
+    slot.set_rule(rule(7));
+    assert_eq!(refusal(&mut small), Some(Code::CostAboveLimit));
 }
