@@ -165,6 +165,30 @@ fn a_slot_says_where_it_is_and_how_long_its_requests_wait() {
 }
 
 #[test]
+fn a_cost_is_impossible_above_the_limit_for_as_long_as_the_limit_is_known() {
+    let slot = slot();
+    slot.set_rule(SlotRule {
+        limit: 5,
+        fails_open: false,
+        max_wait_ns: 0,
+    });
+    slot.confirm_rule(DEADLINE);
+    let is_impossible = |units, now_ns| {
+        let verdict = slot.try_spend(units, &At(now_ns));
+        matches!(
+            verdict,
+            Verdict::Denied {
+                code: Code::CostAboveLimit,
+                ..
+            }
+        )
+    };
+    assert!(is_impossible(6, DEADLINE - 1) && !is_impossible(5, DEADLINE - 1));
+    assert!(!is_impossible(6, DEADLINE));
+    assert!(is_impossible(LEFT_MAX + 1, DEADLINE) && !is_impossible(LEFT_MAX, DEADLINE));
+}
+
+#[test]
 fn a_slot_is_evicted_only_when_nothing_is_owed() {
     let slot = with(5);
     assert!(!slot.is_evicted());
