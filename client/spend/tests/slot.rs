@@ -162,6 +162,14 @@ fn a_slot_says_where_it_is_and_how_long_its_requests_wait() {
         max_wait_ns: 78,
     });
     assert_eq!((slot.known_limit(), slot.max_wait_ns()), (Some(5), 78));
+    // The largest limit that can be told from an unknown one.
+    slot.set_rule(SlotRule {
+        limit: u64::MAX,
+        fails_open: true,
+        max_wait_ns: 78,
+    });
+    assert_eq!(slot.known_limit(), Some((u64::MAX >> 1) - 1));
+    assert_eq!(slot.fail(1, Code::Disconnected), Verdict::Degraded);
 }
 
 #[test]
