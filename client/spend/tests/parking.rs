@@ -42,6 +42,34 @@ fn however_many_requests_find_nothing_there_is_one_ask() {
 }
 
 #[test]
+fn requests_wake_the_driver_for_the_first_ask_and_not_while_it_is_under_way() {
+    let mut client = Client::open();
+    client.wakes();
+    assert_eq!(client.spend(1), Verdict::Empty);
+    assert_eq!(client.wakes(), 1);
+    client.sync();
+    for _ in 0..50 {
+        assert_eq!(client.spend(1), Verdict::Empty);
+    }
+    assert_eq!(client.wakes(), 0);
+}
+
+#[test]
+fn spends_wake_the_driver_only_where_units_run_low() {
+    let mut client = Client::open().with(100);
+    client.after(MS).outgoing();
+    client.wakes();
+    for _ in 0..50 {
+        assert_eq!(client.spend(1), Verdict::Admitted);
+    }
+    assert_eq!(client.wakes(), 0, "half of it is left");
+    for _ in 0..50 {
+        assert_eq!(client.spend(1), Verdict::Admitted);
+    }
+    assert!(client.wakes() > 0, "nothing is left");
+}
+
+#[test]
 fn a_recall_of_the_whole_hands_back_all_that_is_left_up_to_its_target() {
     for (target, back) in [(7, 7), (10, 10), (99, 10)] {
         let mut client = Client::open().with(10);
