@@ -232,11 +232,19 @@ fn waits(slot: &Arc<Slot>, units: u64, patience: Patience) -> Waiter {
     }
 }
 
-/// The code of its refusal; none: it waits on.
+/// The code of its refusal, which says when to come back unless it is for ever;
+/// none: it waits on.
 fn refusal(waiter: &mut Waiter) -> Option<Code> {
     match waiter.poll(&mut Context::from_waker(Waker::noop()), &At(0)) {
         Poll::Pending => None,
-        Poll::Ready(Verdict::Denied { code, .. }) => Some(code),
+        Poll::Ready(Verdict::Denied { code, retry_after }) => {
+            assert_eq!(
+                retry_after.is_some(),
+                code == Code::Limit,
+                "{retry_after:?}"
+            );
+            Some(code)
+        }
         Poll::Ready(other) => panic!("{other:?}"),
     }
 }
