@@ -12,22 +12,17 @@ use leasehold_ledger::{
     settings::Settings,
 };
 
-use crate::log::{Log, bucket, key, open, pattern, report, sync, window};
+use crate::log::{Dice, Log, bucket, key, open, pattern, report, sync, window};
 
 const KEYS: [&str; 4] = ["a/x", "a/y", "a/x/z", "b"];
 const PATTERNS: [&str; 5] = ["a/**", "a/x", "a/*", "b", "**"];
 
-/// Numbers from a seed.
-struct Draw(u64);
+/// What comes next.
+struct Draw(Dice);
 
 impl Draw {
     fn below(&mut self, bound: u64) -> u64 {
-        // Knuth's MMIX; the upper bits are the good ones.
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
+        self.0.roll(bound)
     }
 
     fn of<T: Copy>(&mut self, choices: &[T]) -> T {
@@ -241,7 +236,7 @@ fn whatever_happens_a_snapshot_reads_back_and_replicas_agree() {
     let mut most_dates = 0;
     for seed in 0..8 {
         let mut churn = Churn {
-            draw: Draw(seed),
+            draw: Draw(Dice(seed)),
             log: Log::new(),
             sessions: BTreeMap::new(),
             next: 0,

@@ -15,26 +15,13 @@ use leasehold_ledger::{
 };
 use proptest::prelude::*;
 
-use crate::log::{Log, key, pattern, policy, report, window};
+use crate::log::{Dice, Log, key, pattern, policy, report, window};
 
 const DRIFT_PPM: i64 = 100_000;
 const TTL_US: u64 = 1_000_000;
 
-/// A small generator, so that one number stands for a whole run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % sides
-    }
-
-    fn drift(&mut self) -> i64 {
-        [-DRIFT_PPM, 0, DRIFT_PPM][usize::try_from(self.roll(3)).unwrap()]
-    }
+fn drift(dice: &mut Dice) -> i64 {
+    [-DRIFT_PPM, 0, DRIFT_PPM][usize::try_from(dice.roll(3)).unwrap()]
 }
 
 /// What a clock that drifts shows after a real duration.
@@ -141,7 +128,7 @@ impl World {
         });
         let mut dice = Dice(seed);
         let holders = (0..3).map(|_| Holder {
-            drift_ppm: dice.drift(),
+            drift_ppm: drift(&mut dice),
             session: None,
             opening: None,
             deadline_us: 0,
@@ -157,7 +144,7 @@ impl World {
             real_us: 1_000,
             anchor_us: 0,
             leader_from_us: 1_000,
-            leader_drift_ppm: dice.drift(),
+            leader_drift_ppm: drift(&mut dice),
             dice,
             up: Vec::new(),
             down: Vec::new(),
@@ -182,7 +169,7 @@ impl World {
         self.log.begin_from(&backup, self.restored, 0);
         self.anchor_us = self.log.ledger.now_us();
         self.leader_from_us = self.real_us;
-        self.leader_drift_ppm = self.dice.drift();
+        self.leader_drift_ppm = drift(&mut self.dice);
     }
 
     /// The channel loses, repeats and reorders.
@@ -519,7 +506,7 @@ impl World {
                 self.real_us += self.dice.roll(2) * self.dice.roll(1_500_000);
                 self.anchor_us = self.log.ledger.now_us();
                 self.leader_from_us = self.real_us;
-                self.leader_drift_ppm = self.dice.drift();
+                self.leader_drift_ppm = drift(&mut self.dice);
             }
             37..39 => self.edit(kinds),
             _ => {

@@ -16,8 +16,8 @@ fn member(node_id: u64) -> Member {
     }
 }
 
-/// A ledger that a single node left behind after some entries.
-async fn left_behind(snapshot_every: u64) -> crate::raft::Remains {
+/// The folder of a single node that stopped after some entries.
+async fn folder_of_one(snapshot_every: u64) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let config = ReplicaConfig {
         snapshot_every_entries: snapshot_every,
@@ -32,7 +32,12 @@ async fn left_behind(snapshot_every: u64) -> crate::raft::Remains {
     let locked = read_stopped(dir.path()).unwrap_err();
     assert_eq!(locked.code(), "store_locked");
     replica.shutdown().await;
-    read_stopped(dir.path()).unwrap()
+    dir
+}
+
+/// What it left behind.
+async fn left_behind(snapshot_every: u64) -> crate::raft::Remains {
+    read_stopped(folder_of_one(snapshot_every).await.path()).unwrap()
 }
 
 #[tokio::test]
@@ -56,18 +61,7 @@ async fn a_stopped_nodes_folder_has_everything_up_to_the_end_of_its_log() {
 /// Whatever refuses to start must not be taken for an empty ledger either.
 #[tokio::test]
 async fn a_folder_that_lost_its_snapshot_is_not_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = ReplicaConfig {
-        snapshot_every_entries: 10,
-        snapshot_keep_entries: 2,
-        ..config(4, dir.path())
-    };
-    let replica = Replica::start(config).await.unwrap();
-    let (term, _) = leads(&replica).await;
-    for now_us in 1..=40 {
-        replica.propose(term, at(now_us * 1_000)).await.unwrap();
-    }
-    replica.shutdown().await;
+    let dir = folder_of_one(10).await;
     for file in std::fs::read_dir(dir.path().join("snapshots")).unwrap() {
         std::fs::remove_file(file.unwrap().path()).unwrap();
     }
