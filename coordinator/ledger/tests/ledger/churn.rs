@@ -234,7 +234,7 @@ impl Churn {
 #[test]
 fn whatever_happens_a_snapshot_reads_back_and_replicas_agree() {
     let mut most_dates = 0;
-    for seed in 0..8 {
+    for seed in 0..16 {
         let mut churn = Churn {
             draw: Draw(Dice(seed)),
             log: Log::new(),
@@ -244,11 +244,19 @@ fn whatever_happens_a_snapshot_reads_back_and_replicas_agree() {
             backups: Vec::new(),
             most_dates: 0,
         };
-        churn.log.command(Command::PutBudget {
-            pattern: pattern("a/**"),
-            rule: Rule::Inline(window(9_000, 60_000_000)),
-        });
         for step in 0..4_000 {
+            // To and fro between windows that keep many dates and few, whatever is drawn.
+            if step % 400 == 0 {
+                let window_us = if step % 800 == 0 {
+                    60_000_000
+                } else {
+                    90_000_000
+                };
+                churn.log.command(Command::PutBudget {
+                    pattern: pattern("a/**"),
+                    rule: Rule::Inline(window(9_000, window_us)),
+                });
+            }
             churn.step();
             churn.look_back(step);
             let bytes = crate::log::bytes(&churn.log.ledger).len() as u64;
