@@ -84,13 +84,15 @@ fn report(report: Report) -> v1::KeyReport {
         want: report.want,
         waiting: report.waiting,
         wait_us: report.wait_us,
-        lane: 0,
         peak: report.peak,
         demand_milli: report.demand_milli,
         refused: report.refused,
         degraded: report.degraded,
         left: report.left,
         waiting_head: report.waiting_head,
+        overrun_total: 0,
+        lanes: Vec::new(),
+        shadowed: 0,
     }
 }
 

@@ -367,8 +367,10 @@ impl Books {
                 failure_mode: i32::from(self.fails_open),
                 slice_factor_milli: 1500,
                 public_name: String::new(),
+                ..v1::PolicyInfo::default()
             }),
             free: 0,
+            holders: 0,
         })
     }
 }

@@ -298,6 +298,7 @@ fn key_grant(answer: Answer) -> v1::KeyGrant {
         refusal: answer.refusal.map(refusal),
         policy: answer.policy.as_deref().map(policy_info),
         free: answer.free,
+        holders: 0,
     }
 }
 
@@ -327,6 +328,12 @@ fn policy_info(policy: &Policy) -> v1::PolicyInfo {
         .into(),
         slice_factor_milli: policy.slice_factor_milli,
         public_name: policy.public_name.clone(),
+        shadow: false,
+        lanes: Vec::new(),
+        emergency_units: 0,
+        hold_max_us: 0,
+        release_every_ns: 0,
+        cooldown_us: 0,
     }
 }
 
