@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold_proto::v1;
 use leasehold_spend::{
-    Code,
+    BudgetKind, Code,
     message::{
         Incoming, KeyGrant, LeaseState, OpenOut, Opened, Outgoing, Policy, Refusal, Report,
         SessionId, SettleOut, SyncOut,
@@ -90,7 +90,7 @@ fn report(report: Report) -> v1::KeyReport {
         degraded: report.degraded,
         left: report.left,
         waiting_head: report.waiting_head,
-        overrun_total: 0,
+        overrun_total: report.overrun_total,
         lanes: Vec::new(),
         shadowed: 0,
     }
@@ -162,7 +162,10 @@ fn grant(grant: v1::KeyGrant) -> KeyGrant {
             code: Code::from_text(&refusal.code),
             retry_after_us: refusal.retry_after_us,
         }),
+        free: grant.free,
         policy: grant.policy.map(|policy| Policy {
+            kind: BudgetKind::from_text(&policy.kind),
+            hold_max_us: policy.hold_max_us,
             limit: policy.limit,
             timescale_us: match policy.timescale_us {
                 0 => policy.window_us,

@@ -63,4 +63,4 @@ pub use builder::Builder;
 pub use client::Client;
 pub use error::{BudgetError, BuildError};
 pub use leasehold_key::{Key, KeyError};
-pub use leasehold_spend::{Code, Verdict};
+pub use leasehold_spend::{BudgetKind, Code, Verdict};

@@ -451,6 +451,8 @@ impl KeyCore {
             limit: policy.limit,
             fails_open: policy.fails_open,
             max_wait_ns: policy.max_wait_us.saturating_mul(1000),
+            kind: policy.kind,
+            hold_max_ns: policy.hold_max_us.saturating_mul(1000),
         });
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::verdict::Code;
+use crate::{kind::BudgetKind, verdict::Code};
 
 /// The coordinator's name for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,6 +81,9 @@ pub struct Report {
     pub peak: u64,
     /// Smoothed demand in thousandths of a unit per second.
     pub demand_milli: u64,
+    /// Units that settled reservations used beyond what they had reserved and what
+    /// was left, so far.
+    pub overrun_total: u64,
     /// Requests refused locally since the last report.
     pub refused: u64,
     /// Units allowed by the failure mode since the last report.
@@ -203,6 +206,8 @@ pub struct KeyGrant {
     pub refusal: Option<Refusal>,
     /// The policy, when it is new to this stream.
     pub policy: Option<Policy>,
+    /// Units that the account has free after this.
+    pub free: u64,
 }
 
 /// The coordinator's no.
@@ -215,8 +220,10 @@ pub struct Refusal {
 }
 
 /// What a client needs to know of a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
+    /// What kind of budget it is.
+    pub kind: BudgetKind,
     /// The limit or capacity.
     pub limit: u64,
     /// W, which all time constants follow.
@@ -227,6 +234,8 @@ pub struct Policy {
     pub fails_open: bool,
     /// A slice in thousandths of the demand over a horizon.
     pub slice_factor_milli: u32,
+    /// How long a reservation may stay unsettled; 0: not said.
+    pub hold_max_us: u64,
 }
 
 /// What the owner of the stream should do after a message.

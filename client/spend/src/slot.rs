@@ -6,9 +6,12 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     books::Books,
     clock::Clock,
+    kind::BudgetKind,
     line::Line,
     queue::Queue,
-    sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, lock, taken_before_look},
+    sync::{
+        AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, taken_before_look,
+    },
     verdict::{Code, Verdict},
     word::{LEFT_MAX, Word},
 };
@@ -37,6 +40,9 @@ pub struct Slot {
     /// Until when the rule is taken for certain.
     rule_until: AtomicU64,
     max_wait_ns: AtomicU64,
+    /// The kind of the key's budget; 0: not told yet.
+    kind: AtomicU32,
+    hold_max_ns: AtomicU64,
     /// Units of requests that were not admitted from here: demand that the word
     /// does not show.
     missed: AtomicU64,
@@ -97,14 +103,18 @@ pub struct Counts {
 }
 
 /// What a slot needs to know of the key's policy to answer by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotRule {
+    /// What kind of budget it is.
+    pub kind: BudgetKind,
     /// The largest cost that can be admitted.
     pub limit: u64,
     /// Whether requests are let through when there is nobody to ask.
     pub fails_open: bool,
     /// How long a request waits for an answer at most.
     pub max_wait_ns: u64,
+    /// How long a reservation may stay unsettled; 0: not said.
+    pub hold_max_ns: u64,
 }
 
 impl Slot {
@@ -118,6 +128,8 @@ impl Slot {
             rule: AtomicU64::new(LIMIT_UNKNOWN << 1),
             rule_until: AtomicU64::new(0),
             max_wait_ns: AtomicU64::new(max_wait_ns),
+            kind: AtomicU32::new(0),
+            hold_max_ns: AtomicU64::new(0),
             missed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             degraded: AtomicU64::new(0),
@@ -306,12 +318,20 @@ impl Slot {
         Some(self.limit()).filter(|limit| *limit != LIMIT_UNKNOWN)
     }
 
+    /// The kind of the key's budget, once the coordinator said it.
+    #[must_use]
+    pub fn kind(&self) -> Option<BudgetKind> {
+        BudgetKind::from_number(self.kind.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn store_rule(&self, rule: SlotRule) {
         let limit = rule.limit.min(LIMIT_UNKNOWN - 1);
-        // Relaxed, both: they choose between refusals and time-outs only.
+        // Relaxed, all: they choose between refusals and time-outs only.
         self.rule
             .store((limit << 1) | u64::from(rule.fails_open), Ordering::Relaxed);
         self.max_wait_ns.store(rule.max_wait_ns, Ordering::Relaxed);
+        self.kind.store(rule.kind as u32, Ordering::Relaxed);
+        self.hold_max_ns.store(rule.hold_max_ns, Ordering::Relaxed);
     }
 
     /// The coordinator answered for this key: what is known of its rule holds
@@ -550,6 +570,7 @@ mod tests {
             limit: 9,
             fails_open: true,
             max_wait_ns: 1,
+            ..SlotRule::default()
         });
         assert_eq!(slot.try_spend(2, &At(5)), Verdict::Degraded);
         assert_eq!(slot.counts().degraded, 2);

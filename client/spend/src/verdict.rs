@@ -73,12 +73,17 @@ pub enum Code {
     Disconnected,
     /// The coordinator did not answer in time.
     NoAnswer,
+    /// The key is refused for a while because it was refused before.
+    Cooldown,
+    /// Permits are acquired, and all other units are spent: the budget is of the
+    /// other kind.
+    WrongKind,
     /// A code that this version does not know.
     Other,
 }
 
 impl Code {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 15] = [
         Self::Limit,
         Self::NoBudget,
         Self::CostAboveLimit,
@@ -91,6 +96,8 @@ impl Code {
         Self::Closed,
         Self::Disconnected,
         Self::NoAnswer,
+        Self::Cooldown,
+        Self::WrongKind,
         Self::Other,
     ];
 
@@ -110,6 +117,8 @@ impl Code {
             Self::Closed => "closed",
             Self::Disconnected => "disconnected",
             Self::NoAnswer => "no_answer",
+            Self::Cooldown => "cooldown",
+            Self::WrongKind => "wrong_kind",
             Self::Other => "other",
         }
     }

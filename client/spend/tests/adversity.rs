@@ -122,6 +122,7 @@ fn grant(generation: u64, granted_total: u64) -> KeyGrant {
             max_wait_us: 250_000,
             fails_open: false,
             slice_factor_milli: 1500,
+            ..Policy::default()
         }),
         ..KeyGrant::default()
     }

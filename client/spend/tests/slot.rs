@@ -160,6 +160,7 @@ fn a_slot_says_where_it_is_and_how_long_its_requests_wait() {
         limit: 5,
         fails_open: false,
         max_wait_ns: 78,
+        ..SlotRule::default()
     });
     assert_eq!((slot.known_limit(), slot.max_wait_ns()), (Some(5), 78));
     // The largest limit that can be told from an unknown one.
@@ -167,6 +168,7 @@ fn a_slot_says_where_it_is_and_how_long_its_requests_wait() {
         limit: u64::MAX,
         fails_open: true,
         max_wait_ns: 78,
+        ..SlotRule::default()
     });
     assert_eq!(slot.known_limit(), Some((u64::MAX >> 1) - 1));
     assert_eq!(slot.fail(1, Code::Disconnected), Verdict::Degraded);
@@ -179,6 +181,7 @@ fn a_cost_is_impossible_above_the_limit_for_as_long_as_the_limit_is_known() {
         limit: 5,
         fails_open: false,
         max_wait_ns: 0,
+        ..SlotRule::default()
     });
     slot.confirm_rule(DEADLINE);
     let is_impossible = |units, now_ns| {
@@ -295,6 +298,7 @@ fn a_cost_that_can_never_be_met_ends_every_wait_for_it() {
         limit,
         fails_open: false,
         max_wait_ns: 10 * LATER,
+        ..SlotRule::default()
     };
     slot.set_rule(rule(8));
     assert_eq!(refusal(&mut small), None);

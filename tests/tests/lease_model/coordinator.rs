@@ -420,6 +420,7 @@ impl Coordinator {
             max_wait_us: policy.max_wait_us,
             fails_open: false,
             slice_factor_milli: policy.slice_factor_milli,
+            ..Policy::default()
         });
         DownGrant {
             key,

@@ -315,6 +315,7 @@ impl Gateway {
                 retry_after_us: refusal.retry_after_us.unwrap_or(0),
             }),
             policy: grant.policy,
+            ..KeyGrant::default()
         };
         grants.into_iter().map(grant).collect()
     }

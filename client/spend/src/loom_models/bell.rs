@@ -23,6 +23,7 @@ fn granted(granted_total: u64, basis_seq: u64) -> KeyGrant {
             max_wait_us: 250_000,
             fails_open: false,
             slice_factor_milli: 1500,
+            ..Policy::default()
         }),
         ..KeyGrant::default()
     }

@@ -190,6 +190,7 @@ impl Coordinator {
                 retry_after_us: refusal.retry_after_us.unwrap_or(0),
             }),
             policy,
+            free: standing.free,
         }
     }
 }
@@ -248,5 +249,6 @@ fn told_policy(policy: &Policy) -> message::Policy {
         max_wait_us: policy.max_wait_us,
         fails_open: policy.failure_mode == FailureMode::Open,
         slice_factor_milli: policy.slice_factor_milli,
+        ..message::Policy::default()
     }
 }
