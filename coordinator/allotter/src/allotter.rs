@@ -291,9 +291,14 @@ impl Allotter {
                 policy,
                 free,
                 outstanding,
+                cooling_us: None,
                 ..
             } = ledger.available(key, now_us)
             {
+                if policy.kind.tells() {
+                    grants.extend(leases_to_tell_by(book, key));
+                    continue;
+                }
                 let limit = policy.kind.limit();
                 let fairness = Fairness::judge(book, &policy, free, now_us);
                 let supply = Supply {
@@ -344,6 +349,8 @@ impl Allotter {
             // It may be who units can be recalled from.
             book.no_recall_until_us = 0;
             match outcome.refusal {
+                // It tells what it spends: it has its lease, and needs no units.
+                None if outcome.units == 0 => holder.stop_wanting(),
                 // Units are free and yet it got none: its lease's total cannot grow any
                 // more, and asking again would change nothing.
                 Some(
@@ -430,6 +437,11 @@ impl Allotter {
                     Some(LOOK_AGAIN_US),
                     conclusion,
                 ),
+                Availability::Open {
+                    cooling_us: Some(cooling_us),
+                    ..
+                } => refuse_all(book, key, Code::Cooldown, Some(cooling_us), conclusion),
+                Availability::Open { policy, .. } if policy.kind.tells() => again = true,
                 Availability::Open {
                     policy,
                     free,
@@ -531,6 +543,16 @@ impl Allotter {
             }
         }
     }
+}
+
+/// A holder that tells what it spends wants a lease to tell it by, and no units.
+fn leases_to_tell_by<'a>(book: &'a Book, key: &'a Key) -> impl Iterator<Item = Grant> + 'a {
+    let wanting = book.holders.iter().filter(|(_, holder)| holder.want > 0);
+    wanting.map(|(session, _)| Grant {
+        session: *session,
+        key: key.clone(),
+        units: 1,
+    })
 }
 
 #[cfg(test)]

@@ -53,7 +53,18 @@ fn supply_milli(policy: &Policy, free: u64) -> u64 {
             refill,
             refill_period_us,
             ..
+        }
+        | Kind::Paced {
+            refill,
+            refill_period_us,
+            ..
         } => (refill, refill_period_us),
+        // What is free is all there is until somebody hands something back.
+        Kind::Period { .. }
+        | Kind::Total { .. }
+        | Kind::Concurrency { .. }
+        | Kind::Estimate { .. }
+        | Kind::Unlimited => (0, 1),
     };
     let per_second =
         |units, time_us: u64| u128::from(units) * 1_000_000_000 / u128::from(time_us.max(1));

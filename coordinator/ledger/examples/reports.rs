@@ -123,6 +123,7 @@ fn prepare(
     ledger.apply(
         1,
         &Entry {
+            rolls: Vec::new(),
             now_us: 1,
             syncs: Vec::new(),
             commands,
@@ -143,6 +144,7 @@ fn prepare(
                 spent_total: 0,
                 returned_total: 0,
                 held: 0,
+                overrun_total: 0,
                 ages: vec![SpentAge {
                     units: 1,
                     age_us: 500,

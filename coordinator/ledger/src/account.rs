@@ -6,10 +6,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use leasehold_key::Key;
 
 use crate::{
+    correction::Corrections,
     digest,
     entry::{Report, SessionId, SpentAge},
     exact,
-    kind::{Books, Moment, Rebound},
+    kind::{Books, Moment, Periods, Rebound},
     outcome::{Lifetime, ReportRefusal},
     rules::Binding,
     shards::Spread,
@@ -32,6 +33,10 @@ pub(crate) struct Account {
     /// The hashes of the leases, so that a change costs one lease's.
     pub(crate) lease_hashes: digest::Sum,
     pub(crate) lifetime: Lifetime,
+    /// What operators corrected by hand.
+    pub(crate) corrections: Corrections,
+    /// Nothing is granted before: it was refused, and its policy has a cool-down.
+    pub(crate) cooling_until_us: u64,
     /// When to look whether the account can be dropped; none while it has leases.
     pub(crate) due_us: Option<u64>,
     /// The account's part in the ledger's digest.
@@ -57,6 +62,11 @@ pub(crate) struct Lease {
     pub(crate) epoch: u64,
     /// It reported more than it was granted: no more grants.
     pub(crate) misbehaved: bool,
+    /// Its holder tells what it spent, rather than being granted it: the granted
+    /// total follows.
+    pub(crate) tells: bool,
+    /// Units that settled reservations used beyond what they had.
+    pub(crate) overrun: u64,
 }
 
 impl Lease {
@@ -66,7 +76,7 @@ impl Lease {
 
     fn hash(&self, id: LeaseId) -> u64 {
         let (upper, lower) = digest::halves(id.session.0);
-        digest::words([
+        let hash = digest::words([
             upper,
             lower,
             id.generation,
@@ -76,7 +86,13 @@ impl Lease {
             self.first_grant_us,
             self.epoch,
             u64::from(self.misbehaved),
-        ])
+        ]);
+        // What version 6 added has no part in the digest of what is older.
+        if self.tells || self.overrun > 0 {
+            digest::words([hash, u64::from(self.tells), self.overrun])
+        } else {
+            hash
+        }
     }
 }
 
@@ -117,9 +133,33 @@ impl Account {
             leases: BTreeMap::new(),
             lease_hashes: digest::Sum::default(),
             lifetime: Lifetime::default(),
+            corrections: Corrections::default(),
+            cooling_until_us: 0,
             due_us: None,
             hash: 0,
         }
+    }
+
+    /// Moves time: what no longer counts is dropped, and the period is the present
+    /// one. Grants then open a new generation.
+    pub(crate) fn settle(&mut self, now_us: u64, periods: &Periods) {
+        self.books.settle(now_us);
+        let kind = &self.binding.policy.kind;
+        if let Some(index) = self.books.roll(kind, periods, self.outstanding) {
+            self.epoch = index;
+        }
+    }
+
+    /// Whether its books are of a period that is over.
+    pub(crate) fn is_behind(&self, periods: &Periods) -> bool {
+        self.books.is_behind(&self.binding.policy.kind, periods)
+    }
+
+    /// For how long it stays refused because it was.
+    pub(crate) fn cooling_us(&self, now_us: u64) -> Option<u64> {
+        self.cooling_until_us
+            .checked_sub(now_us)
+            .filter(|us| *us > 0)
     }
 
     /// Units that can be granted; the books are settled.
@@ -127,10 +167,23 @@ impl Account {
         self.books.free_at(now_us, self.outstanding)
     }
 
+    /// It was refused: nothing is granted for a while, if its policy says so and it is
+    /// not so already.
+    pub(crate) fn cool_down(&mut self, now_us: u64) -> bool {
+        let cooldown_us = self.binding.policy.cooldown_us;
+        if cooldown_us == 0 || self.cooling_us(now_us).is_some() {
+            return false;
+        }
+        self.cooling_until_us = now_us.saturating_add(cooldown_us);
+        true
+    }
+
     /// The first moment at which more units are free by time alone.
     pub(crate) fn more_free_when(&self, now_us: u64) -> Option<u64> {
         let wanted = self.free_at(now_us).saturating_add(1);
-        self.books.free_when(wanted, now_us, self.outstanding)
+        self.books
+            .free_when(wanted, now_us, self.outstanding)
+            .map(|when_us| when_us.max(self.cooling_until_us))
     }
 
     /// The newest lease of a session.
@@ -208,6 +261,8 @@ impl Account {
             first_grant_us: now_us,
             epoch: self.epoch,
             misbehaved: false,
+            tells: self.books.tells(),
+            overrun: 0,
         };
         self.put(
             LeaseId {
@@ -240,33 +295,62 @@ impl Account {
         }
         let spent = lease.spent.max(report.spent_total);
         let returned = lease.returned.max(report.returned_total);
-        let Some(unspent) = spent
-            .checked_add(returned)
-            .and_then(|accounted_for| lease.granted.checked_sub(accounted_for))
+        let accounted_for = spent.checked_add(returned);
+        let granted = match accounted_for {
+            Some(told) if lease.tells => lease.granted.max(told),
+            _ => lease.granted,
+        };
+        let Some(unspent) =
+            accounted_for.and_then(|accounted_for| granted.checked_sub(accounted_for))
         else {
             self.change(id, |lease| lease.misbehaved = true);
             return Reported::Refused(ReportRefusal::Misbehaved);
         };
         let new_spent = exact::sub(spent, lease.spent);
+        let new_granted = exact::sub(granted, lease.granted);
         let mut new_returned = exact::sub(returned, lease.returned);
+        let overrun = lease.overrun.max(report.overrun_total);
+        let new_overrun = exact::sub(overrun, lease.overrun);
         let first_grant_us = lease.first_grant_us;
         if last {
             new_returned = exact::add(new_returned, unspent);
             self.forget(id);
         } else {
             self.change(id, |lease| {
+                lease.granted = granted;
                 lease.spent = spent;
                 lease.returned = returned;
+                lease.overrun = overrun;
             });
         }
-        self.lifetime.returned = self.lifetime.returned.saturating_add(new_returned);
-        self.lifetime.spent = self.lifetime.spent.saturating_add(new_spent);
+        let lifetime = &mut self.lifetime;
+        lifetime.granted = lifetime.granted.saturating_add(new_granted);
+        lifetime.returned = lifetime.returned.saturating_add(new_returned);
+        lifetime.spent = lifetime.spent.saturating_add(new_spent);
         self.charge_aged(new_spent, &report.ages, first_grant_us, now_us);
+        self.charge_overrun(new_overrun, now_us);
         if last {
             Reported::Forgotten
         } else {
             Reported::Applied
         }
+    }
+
+    /// Charges what reservations used beyond what they had reserved, as far as units
+    /// are free; the rest is only written down.
+    fn charge_overrun(&mut self, units: u64, now_us: u64) {
+        if units == 0 {
+            return;
+        }
+        let charged = if self.books.can_be_spent() {
+            units.min(self.free_at(now_us))
+        } else {
+            0
+        };
+        self.books.charge(charged, now_us);
+        let lifetime = &mut self.lifetime;
+        lifetime.extra = lifetime.extra.saturating_add(charged);
+        lifetime.overrun = lifetime.overrun.saturating_add(exact::sub(units, charged));
     }
 
     /// Charges units with the ages that a report states: units that no age
@@ -314,7 +398,13 @@ impl Account {
             let Some(lease) = self.forget(id) else { break };
             let units = lease.outstanding();
             self.books.charge(units, date_us.min(now_us));
-            self.lifetime.presumed_spent = self.lifetime.presumed_spent.saturating_add(units);
+            let lifetime = &mut self.lifetime;
+            if self.books.can_be_spent() {
+                lifetime.presumed_spent = lifetime.presumed_spent.saturating_add(units);
+            } else {
+                // Permits end with their holder.
+                lifetime.returned = lifetime.returned.saturating_add(units);
+            }
             left_behind(Presumed {
                 generation: id.generation,
                 spent: lease.spent,
@@ -337,10 +427,13 @@ impl Account {
     }
 
     /// Follows an edited rule.
-    pub(crate) fn rebind(&mut self, binding: Arc<Binding>, index: u64, moment: &Moment) {
-        let rebound = self
-            .books
-            .rebind(&binding.policy.kind, moment, self.outstanding);
+    pub(crate) fn rebind(&mut self, binding: Arc<Binding>, index: u64, moment: &Moment<'_>) {
+        let rebound = self.books.rebind(
+            &self.binding.policy.kind,
+            &binding.policy.kind,
+            moment,
+            self.outstanding,
+        );
         if rebound == Rebound::NewEpoch {
             self.epoch = index;
         }
@@ -350,7 +443,7 @@ impl Account {
     /// Ends every lease and leaves nothing free, because the books are a backup's:
     /// whatever was out, and whatever was granted since, is spent at
     /// `moment.inherited_until_us` at the latest.
-    pub(crate) fn inherit(&mut self, moment: &Moment) {
+    pub(crate) fn inherit(&mut self, moment: &Moment<'_>) {
         let used = exact::add(self.books.counted_at(moment.now_us), self.outstanding);
         let lifetime = &mut self.lifetime;
         lifetime.presumed_spent = lifetime.presumed_spent.saturating_add(self.outstanding);
@@ -358,21 +451,58 @@ impl Account {
         self.lease_hashes = digest::Sum::default();
         self.outstanding = 0;
         let until_us = moment.inherited_until_us;
-        self.books = Books::exhausted(&self.binding.policy.kind, moment.drift_ppm, until_us);
-        // Debt stays.
-        let debt = used.saturating_sub(self.books.limit());
-        self.books.charge(debt, until_us);
+        match &mut self.books {
+            // What was carried over or added is part of the limit that is used up.
+            Books::Period(_) | Books::Total(_) => {
+                let counted = self.books.counted_at(moment.now_us);
+                let all = used.max(self.books.limit());
+                self.books.charge(exact::sub(all, counted), until_us);
+            }
+            books => {
+                let kind = &self.binding.policy.kind;
+                *books = Books::exhausted(kind, moment.drift_ppm, until_us, moment.periods);
+                // Debt stays.
+                let debt = used.saturating_sub(books.limit());
+                books.charge(debt, until_us);
+            }
+        }
         self.due_us = None;
     }
 
     /// Whether nothing would be lost by dropping it.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.leases.is_empty() && self.books.is_idle()
+    pub(crate) fn is_idle(&self, now_us: u64) -> bool {
+        self.leases.is_empty() && self.books.is_idle() && self.remembered_until_us() <= now_us
+    }
+
+    /// The first moment at which nothing would be lost by dropping it, once it has no
+    /// leases.
+    pub(crate) fn idle_when(&self) -> u64 {
+        self.books.idle_when().max(self.remembered_until_us())
+    }
+
+    /// Until when something has to be remembered that is not in the books.
+    fn remembered_until_us(&self) -> u64 {
+        self.corrections
+            .remembered_until_us()
+            .max(self.cooling_until_us)
+    }
+
+    /// Whether it has anything that formats before version 6 cannot say, besides what
+    /// its policy has.
+    pub(crate) fn is_newer(&self) -> bool {
+        self.lifetime.extra > 0
+            || self.lifetime.overrun > 0
+            || self.corrections.len() > 0
+            || self.cooling_until_us > 0
+            || self
+                .leases
+                .values()
+                .any(|lease| lease.tells || lease.overrun > 0)
     }
 
     /// The account's part in the digest, from its fields.
     pub(crate) fn computed_hash(&self) -> u64 {
-        digest::words([
+        let hash = digest::words([
             self.key_hash,
             self.binding.hash,
             self.epoch,
@@ -385,7 +515,20 @@ impl Account {
             self.lifetime.presumed_spent,
             self.lifetime.central,
             self.due_us.map_or(0, |due_us| due_us.saturating_add(1)),
-        ])
+        ]);
+        let newer = [
+            self.lifetime.extra,
+            self.lifetime.overrun,
+            self.corrections.hash(),
+            self.cooling_until_us,
+        ];
+        // What version 6 added has no part in the digest of what is older.
+        if newer == [0; 4] {
+            hash
+        } else {
+            let [extra, overrun, corrections, cooling] = newer;
+            digest::words([hash, extra, overrun, corrections, cooling])
+        }
     }
 
     /// The hashes of its leases, added up anew.

@@ -2,13 +2,21 @@
 //! where rules come from.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
 use leasehold_key::{Key, Pattern};
 
-use crate::{account::Account, digest, exact, kind::Moment, rules::Binding, shards::Shards};
+use crate::{
+    account::Account,
+    digest, exact,
+    kind::{Moment, Period, Periods},
+    policy::Calendar,
+    rules::Binding,
+    shards::Shards,
+};
 
 /// Accounts are spread over this many shards.
 pub(crate) const SHARDS: usize = 1_024;
@@ -26,11 +34,15 @@ pub(crate) struct Accounts {
     pub(crate) hashes: digest::Sum,
     pub(crate) outstanding: u128,
     pub(crate) leases: u64,
+    /// Accounts follow a new period when they are changed next: see
+    /// [`Account::settle`].
+    periods: Arc<Periods>,
 }
 
 impl Accounts {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(periods: Arc<Periods>) -> Self {
         Self {
+            periods,
             books: Shards::new(SHARDS),
             due: BTreeSet::new(),
             by_pattern: BTreeMap::new(),
@@ -44,8 +56,34 @@ impl Accounts {
         &self.books
     }
 
+    /// An account as it was changed last: its books may be of a period that is over.
     pub(crate) fn get(&self, key: &Key) -> Option<&Account> {
         self.books.get(key)
+    }
+
+    /// An account in the present period.
+    pub(crate) fn present(&self, key: &Key) -> Option<Cow<'_, Account>> {
+        self.books.get(key).map(|account| self.in_present(account))
+    }
+
+    /// This account in the present period.
+    pub(crate) fn in_present<'a>(&self, account: &'a Account) -> Cow<'a, Account> {
+        if account.is_behind(&self.periods) {
+            let mut account = account.clone();
+            account.settle(0, &self.periods);
+            Cow::Owned(account)
+        } else {
+            Cow::Borrowed(account)
+        }
+    }
+
+    pub(crate) const fn periods(&self) -> &Arc<Periods> {
+        &self.periods
+    }
+
+    /// Begins a calendar's period, for all accounts that count by it.
+    pub(crate) fn begin_period(&mut self, calendar: Calendar, period: Period) {
+        Arc::make_mut(&mut self.periods).put(calendar, period);
     }
 
     /// How many accounts follow a budget.
@@ -70,7 +108,7 @@ impl Accounts {
         let account = self.books.get_mut(key)?;
         let outstanding = account.outstanding;
         let leases = account.leases.len();
-        account.books.settle(now_us);
+        account.settle(now_us, &self.periods);
         let result = change(account);
         if account.outstanding != outstanding {
             self.outstanding = self
@@ -125,7 +163,13 @@ impl Accounts {
     }
 
     /// Lets an account follow an edited rule.
-    pub(crate) fn rebind(&mut self, key: &Key, binding: Arc<Binding>, index: u64, moment: &Moment) {
+    pub(crate) fn rebind(
+        &mut self,
+        key: &Key,
+        binding: Arc<Binding>,
+        index: u64,
+        moment: &Moment<'_>,
+    ) {
         let new = binding.pattern.clone();
         let old = self.update(key, moment.now_us, |account| {
             let old = account.binding.pattern.clone();
@@ -162,7 +206,7 @@ impl Accounts {
             };
             let idle = self.update(&key, now_us, |account| {
                 account.due_us = None;
-                account.is_idle()
+                account.is_idle(now_us)
             });
             if idle == Some(true) {
                 if let Some(due_us) = self.books.get(&key).and_then(|account| account.due_us) {
@@ -178,7 +222,7 @@ impl Accounts {
 /// one. It may be early, because spends come after it; then the account is looked
 /// at once more. It is never late.
 fn schedule(due: &mut BTreeSet<(u64, Key)>, account: &mut Account) {
-    let idle_us = account.leases.is_empty().then(|| account.books.idle_when());
+    let idle_us = account.leases.is_empty().then(|| account.idle_when());
     match (account.due_us, idle_us) {
         (None, None) => return,
         (Some(due_us), Some(idle_us)) if due_us <= idle_us => return,

@@ -1,7 +1,7 @@
 //! The books' invariants, all of them, computed anew. Costs time in proportion to
 //! the ledger: for tests and for operators who want to know.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use crate::{
     account::Account,
@@ -40,7 +40,7 @@ impl Ledger {
     /// # Errors
     /// The first invariant that does not hold.
     pub fn check(&self) -> Result<(), Violation> {
-        let mut accounts = Accounts::new();
+        let mut accounts = Accounts::new(Arc::clone(self.accounts.periods()));
         let mut leases = Vec::new();
         for (key, account) in self.accounts.shards().iter() {
             ensure(*key == account.key, || format!("{key} is filed wrongly"))?;
@@ -135,11 +135,11 @@ impl Ledger {
             || format!("{key}: it must have a due time exactly while it has no leases"),
         )?;
         ensure(
-            account.binding.policy.kind.limit() == account.books.limit(),
+            account.binding.policy.kind.limit() == account.books.base_limit(),
             || format!("{key}: its books have another limit than its policy"),
         )?;
         match &account.books {
-            Books::SlidingWindow(books) => ensure(
+            Books::SlidingWindow(books) | Books::Estimate(books) => ensure(
                 books.is_sound(self.now_us.max(self.inherited_until_us)),
                 || format!("{key}: its dates are not in order, in the future, or too many"),
             )?,
@@ -148,6 +148,7 @@ impl Ledger {
                     format!("{key}: its bucket's fraction is impossible")
                 })?;
             }
+            Books::Period(_) | Books::Total(_) | Books::Concurrency(_) | Books::Unlimited => {}
         }
         let follows = match (self.rules.resolve(key), account.binding.source) {
             (None, Source::Gone) => true,

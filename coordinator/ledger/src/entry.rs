@@ -3,7 +3,11 @@
 
 use leasehold_key::{Key, Pattern};
 
-use crate::{policy::Policy, settings::Settings};
+use crate::{
+    correction::Change,
+    policy::{Calendar, Policy},
+    settings::Settings,
+};
 
 /// An unguessable session name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,6 +20,8 @@ pub struct Entry {
     pub now_us: u64,
     /// Reports and renewals, in the order of arrival.
     pub syncs: Vec<Sync>,
+    /// Periods that begin now.
+    pub rolls: Vec<Roll>,
     /// Admin commands, opens, settles and central spends, in the order of arrival.
     pub commands: Vec<Command>,
     /// Grants that the allotter proposes, in the order in which they count.
@@ -55,6 +61,8 @@ pub struct Report {
     pub held: u64,
     /// "These units were spent at least so many microseconds ago", any order.
     pub ages: Vec<SpentAge>,
+    /// Units that settled reservations used beyond what they had reserved so far.
+    pub overrun_total: u64,
 }
 
 /// `units` were spent at least `age_us` ago.
@@ -64,6 +72,20 @@ pub struct SpentAge {
     pub units: u64,
     /// At least how long ago, in microseconds.
     pub age_us: u64,
+}
+
+/// A period of a calendar, as the leader computed it. It begins unless the one before
+/// has not ended by it, so that repeating it changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roll {
+    /// Of which calendar.
+    pub calendar: Calendar,
+    /// Wall time at which it begins, in microseconds since 1970.
+    pub start_unix_us: i64,
+    /// Wall time at which it ends.
+    pub end_unix_us: i64,
+    /// In how many microseconds that is likely to be.
+    pub ends_in_us: u64,
 }
 
 /// Units proposed for a session; the ledger gives `min(units, free)`.
@@ -135,6 +157,29 @@ pub enum Command {
         /// How many units; all or none.
         units: u64,
     },
+    /// An operator corrects an account.
+    Correct {
+        /// The account; it is opened if there is none.
+        key: Key,
+        /// Unique within the account: the same correction twice changes nothing.
+        id: String,
+        /// What to do.
+        change: Change,
+        /// Why, for people.
+        reason: String,
+        /// Who, as far as is known.
+        by: String,
+        /// What the leader's wall clock says, in microseconds since 1970.
+        wall_unix_us: i64,
+    },
+    /// The leader refused a key whose policy has a cool-down.
+    CoolDown {
+        /// The account.
+        key: Key,
+    },
+    /// An operator corrects the bounds of a calendar's present period, because it was
+    /// begun by wrong clocks. Nothing is reset.
+    CorrectPeriod(Roll),
     /// Replaces the cluster's settings.
     PutSettings(Settings),
     /// Records that a node id was used by a disk, for ever.

@@ -58,7 +58,7 @@ impl Ledger {
             settings_hash: settings_hash(&settings),
             settings: Arc::new(settings),
             rules: Rules::new(),
-            accounts: Accounts::new(),
+            accounts: Accounts::new(Arc::default()),
             sessions: Sessions::new(),
             nodes: Arc::default(),
             node_hashes: digest::Sum::default(),
@@ -70,7 +70,7 @@ impl Ledger {
     ///
     /// Time moves first (never backwards), then reports and renewals count, so
     /// that sessions whose syncs waited out a pause survive it; then sessions
-    /// expire, then commands count, then grants, each with what is still free.
+    /// expire, then periods begin, then commands count, then grants, each with what is still free.
     ///
     /// # Panics
     /// When `index` is not greater than that of the entry before, or when the
@@ -94,6 +94,9 @@ impl Ledger {
             .map(|sync| apply::sync(self, sync))
             .collect();
         apply::expire_due(self, &mut applied);
+        for roll in &entry.rolls {
+            applied.rolled |= apply::roll(self, roll);
+        }
         applied.commands = entry
             .commands
             .iter()
@@ -173,6 +176,9 @@ impl Ledger {
         if let Some(cluster_id) = self.cluster_id {
             let (upper, lower) = digest::halves(cluster_id);
             sum.add(digest::words([7, upper, lower, self.inherited_until_us]));
+        }
+        if !self.accounts.periods().is_empty() {
+            sum.add(digest::words([9, self.accounts.periods().hash()]));
         }
         for ancestor in self.ancestors.iter() {
             let (upper, lower) = digest::halves(*ancestor);

@@ -40,6 +40,7 @@ mod account;
 mod accounts;
 mod apply;
 mod check;
+pub mod correction;
 mod digest;
 pub mod entry;
 mod exact;
@@ -58,6 +59,7 @@ mod views;
 mod wire;
 
 pub use check::Violation;
+pub use kind::Period;
 pub use ledger::Ledger;
 pub use restore::Voided;
 pub use snapshot::{CHUNK_BYTES_MAX, Chunks, FrozenLedger, SnapshotError};

@@ -1,5 +1,7 @@
 //! What applying an entry led to: refusals are data with a stable code.
 
+use std::sync::Arc;
+
 use leasehold_key::Key;
 
 use crate::{entry::SessionId, policy::Policy};
@@ -19,6 +21,8 @@ pub struct Applied {
     pub grants: Vec<GrantOutcome>,
     /// Sessions that this entry expired.
     pub expired: Vec<SessionId>,
+    /// Whether a period began.
+    pub rolled: bool,
     /// More sessions are due than one entry expires.
     pub more_due: bool,
 }
@@ -88,6 +92,10 @@ pub enum Code {
     SessionEnded,
     /// The lease reported more than it was granted.
     Misbehaved,
+    /// It was refused a short while ago, and its policy has a cool-down.
+    Cooldown,
+    /// Its kind is not for what was asked: permits are not spent.
+    WrongKind,
 }
 
 impl Code {
@@ -103,6 +111,8 @@ impl Code {
             Self::SessionExpired => "session_expired",
             Self::SessionEnded => "session_ended",
             Self::Misbehaved => "misbehaved",
+            Self::Cooldown => "cooldown",
+            Self::WrongKind => "wrong_kind",
         }
     }
 }
@@ -128,6 +138,13 @@ pub enum CommandOutcome {
     },
     /// A central spend.
     Spent(SpendOutcome),
+    /// A correction, done now or before.
+    Corrected {
+        /// How many units became free by it, or fewer.
+        effect: i64,
+        /// It was done before: nothing changed now.
+        repeated: bool,
+    },
     /// Nothing was changed.
     Refused(CommandRefusal),
 }
@@ -171,6 +188,17 @@ pub enum CommandRefusal {
     SessionExists,
     /// The node id was used by another disk.
     NodeIdInUse,
+    /// Another correction of the account has this id.
+    CorrectionExists,
+    /// The account has as many corrections as it can have.
+    TooManyCorrections {
+        /// The bound.
+        limit: u64,
+    },
+    /// The pattern has as many accounts as it may have.
+    TooManyAccounts,
+    /// No budget matches the key, and it has no account.
+    NoBudget,
     /// A value is outside its range; the text names the field and the range.
     Invalid(String),
 }
@@ -201,8 +229,29 @@ pub struct AccountView {
     pub next_free_us: Option<u64>,
     /// Totals over the account's life.
     pub lifetime: Lifetime,
+    /// The period that it is charged to now.
+    pub period: Option<PeriodView>,
+    /// Nothing is granted for so many microseconds, because it was refused.
+    pub cooling_us: Option<u64>,
+    /// What was corrected by hand, in sum: units that became free by it, or fewer.
+    pub corrected: i64,
+    /// How many corrections it has.
+    pub corrections: u64,
     /// Its leases.
     pub leases: Vec<LeaseView>,
+}
+
+/// The period that an account is charged to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeriodView {
+    /// Grows by one with each period of its calendar.
+    pub number: u64,
+    /// Wall time, in microseconds since 1970.
+    pub start_unix_us: i64,
+    /// Wall time, in microseconds since 1970.
+    pub end_unix_us: i64,
+    /// Units beyond the limit that were carried over, or given by hand.
+    pub carried: u64,
 }
 
 /// Totals over an account's life; they saturate. Every unit granted is spent,
@@ -219,6 +268,12 @@ pub struct Lifetime {
     pub presumed_spent: u64,
     /// Units spent centrally.
     pub central: u64,
+    /// Units that reservations used beyond what they had reserved, and that were
+    /// charged because they were free.
+    pub extra: u64,
+    /// Units that reservations used beyond what they had reserved, and that nothing
+    /// was free for. They were not admitted by anybody.
+    pub overrun: u64,
 }
 
 /// One lease.
@@ -279,7 +334,7 @@ pub enum Availability {
     /// There is a rule.
     Open {
         /// The rule in force.
-        policy: Policy,
+        policy: Arc<Policy>,
         /// Units that can be granted at that moment.
         free: u64,
         /// Units in leases.
@@ -288,5 +343,7 @@ pub enum Availability {
         counted: u64,
         /// Microseconds until more units become free by time alone.
         next_free_us: Option<u64>,
+        /// Nothing is granted for so many microseconds, because it was refused.
+        cooling_us: Option<u64>,
     },
 }

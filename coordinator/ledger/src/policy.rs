@@ -29,6 +29,96 @@ pub enum Kind {
         /// The refill period in microseconds.
         refill_period_us: u64,
     },
+    /// A token bucket whose units gateways release one after the other at the
+    /// refill's rate (a leaky bucket): the same bound.
+    Paced {
+        /// Units that a full bucket holds: what all gateways together may have under
+        /// way. 0 refuses everything.
+        capacity: u64,
+        /// Units that come back in one refill period.
+        refill: u64,
+        /// The refill period in microseconds.
+        refill_period_us: u64,
+    },
+    /// At most `limit` units, and what was carried over, charged to any one period.
+    Period {
+        /// Units per period; 0 refuses everything.
+        limit: u64,
+        /// Which periods.
+        calendar: Calendar,
+        /// Unused units of one period that the next one has in addition, at most.
+        carry_over: u64,
+    },
+    /// At most `limit` units, and what corrections added, ever.
+    Total {
+        /// Units that an account begins with; often 0.
+        limit: u64,
+    },
+    /// At most `limit` permits at one moment.
+    Concurrency {
+        /// Permits; 0 refuses everything.
+        limit: u64,
+    },
+    /// About `limit` units in an interval of `window_us`: gateways count by
+    /// themselves and tell each other. Not exact.
+    Estimate {
+        /// Units; 0 refuses everything.
+        limit: u64,
+        /// The window's length in microseconds.
+        window_us: u64,
+    },
+    /// Counts and never refuses.
+    Unlimited,
+}
+
+/// A way to divide time into periods. The ledger compares calendars and never
+/// computes one: which period it is, the leader writes into the log.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Calendar {
+    /// How long a period is.
+    pub unit: PeriodUnit,
+    /// An IANA name, such as `Europe/Berlin`.
+    pub time_zone: String,
+    /// The day of the month (1 to 31, clamped to the month's end) or of the week
+    /// (1 is Monday) on which a period begins; 0 for hours and days.
+    pub anchor: u8,
+}
+
+/// How long a period is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PeriodUnit {
+    /// From one full hour of the local clock to the next.
+    Hour,
+    /// From one local midnight to the next.
+    Day,
+    /// Seven days.
+    Week,
+    /// A month.
+    Month,
+}
+
+impl PeriodUnit {
+    /// The name in policies.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+        }
+    }
+
+    /// The longest that such a period can be, roughly, in microseconds.
+    const fn nominal_us(self) -> u64 {
+        const HOUR_US: u64 = 3_600_000_000;
+        match self {
+            Self::Hour => HOUR_US,
+            Self::Day => 24 * HOUR_US,
+            Self::Week => 7 * 24 * HOUR_US,
+            Self::Month => 31 * 24 * HOUR_US,
+        }
+    }
 }
 
 /// What a client does when it holds nothing and nobody can be asked.
@@ -39,6 +129,24 @@ pub enum FailureMode {
     Closed,
     /// Allow, marked as degraded and outside the promise.
     Open,
+    /// Allow so many units per window and gateway, marked as degraded and outside
+    /// the promise.
+    Emergency {
+        /// None: the limit divided by the number of gateways last known.
+        units: Option<u64>,
+    },
+}
+
+/// Requests of one importance. A policy lists its lanes, the highest first; what
+/// names none is in the last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lane {
+    /// 1 to 64 characters of A-Z, a-z, 0-9, '.', '_' and '-'.
+    pub name: String,
+    /// Units that are kept back from the lanes below.
+    pub reserve: u64,
+    /// How long a request of this lane waits; none: the policy's `max_wait_us`.
+    pub max_wait_us: Option<u64>,
 }
 
 /// A named rule. `Policy::validate` is the only judge of its ranges, and
@@ -64,6 +172,16 @@ pub struct Policy {
     /// The name that end users see; 1 to 64 visible ASCII characters, by default
     /// `default`.
     pub public_name: String,
+    /// Requests by importance, the highest first; by default all are alike.
+    pub lanes: Vec<Lane>,
+    /// How long a key stays refused once it was refused, in microseconds; up to
+    /// 24 h, by default 0.
+    pub cooldown_us: u64,
+    /// Count what would be refused, and refuse nothing.
+    pub shadow: bool,
+    /// How long a reservation may stay unsettled before it counts as spent, in
+    /// microseconds; 1 s to 24 h, by default 60 s.
+    pub hold_max_us: u64,
 }
 
 /// Bounds of the fields that clients act on.
@@ -71,6 +189,17 @@ const SLICE_FACTOR_MILLI: std::ops::RangeInclusive<u32> = 1_000..=10_000;
 const MAX_WAIT_US: std::ops::RangeInclusive<u64> = 1_000..=60_000_000;
 const HORIZON_US: std::ops::RangeInclusive<u64> = 10_000..=10_000_000;
 const PUBLIC_NAME_BYTES_MAX: usize = 64;
+const DAY_US: u64 = 24 * 3_600 * 1_000_000;
+const COOLDOWN_US: std::ops::RangeInclusive<u64> = 0..=DAY_US;
+const HOLD_MAX_US: std::ops::RangeInclusive<u64> = 1_000_000..=DAY_US;
+/// What a reservation's longest life is unless a policy says otherwise.
+pub const HOLD_MAX_US_DEFAULT: u64 = 60_000_000;
+/// The most lanes of a policy.
+pub const LANES_MAX: usize = 8;
+/// The longest name of a policy or of a lane.
+pub const NAME_BYTES_MAX: usize = 64;
+/// The longest name of a time zone.
+const TIME_ZONE_BYTES_MAX: usize = 64;
 
 /// A timescale has so many demand horizons: H = W/6.
 const HORIZONS_PER_TIMESCALE: u64 = 6;
@@ -91,6 +220,10 @@ impl Policy {
             horizon_us: None,
             failure_mode: FailureMode::Closed,
             public_name: "default".to_owned(),
+            lanes: Vec::new(),
+            cooldown_us: 0,
+            shadow: false,
+            hold_max_us: HOLD_MAX_US_DEFAULT,
         }
     }
 
@@ -122,49 +255,22 @@ impl Policy {
     /// # Errors
     /// A text that names the field, its value and the allowed range.
     pub fn validate(&self) -> Result<(), String> {
-        let limit_field = match self.kind {
-            Kind::SlidingWindow { limit, window_us } => {
-                check_units("limit", limit, 0)?;
-                check_duration("window_ms", window_us)?;
-                "limit"
-            }
-            Kind::TokenBucket {
-                capacity,
-                refill,
-                refill_period_us,
-            } => {
-                check_units("capacity", capacity, 0)?;
-                check_units("refill", refill, 1)?;
-                check_duration("refill_period_ms", refill_period_us)?;
-                "capacity"
-            }
-        };
-        if !SLICE_FACTOR_MILLI.contains(&self.slice_factor_milli) {
-            return Err(format!(
-                "slice_factor ({}) must be 1 to 10",
-                decimal(self.slice_factor_milli.into())
-            ));
-        }
-        if !MAX_WAIT_US.contains(&self.max_wait_us) {
-            return Err(format!(
-                "max_wait_ms ({}) must be 1 to 60000",
-                decimal(self.max_wait_us)
-            ));
-        }
-        let limit = self.kind.limit();
+        self.kind.validate()?;
+        check_range(
+            "slice_factor",
+            self.slice_factor_milli.into(),
+            u64::from(*SLICE_FACTOR_MILLI.start())..=u64::from(*SLICE_FACTOR_MILLI.end()),
+        )?;
+        check_range("max_wait_ms", self.max_wait_us, MAX_WAIT_US)?;
+        let (limit_field, limit) = (self.kind.limit_field(), self.kind.limit());
         if self.reserve != 0 && self.reserve >= limit {
             return Err(format!(
                 "reserve ({}) must be 0 or less than {limit_field} ({limit})",
                 self.reserve
             ));
         }
-        if let Some(horizon_us) = self.horizon_us
-            && !HORIZON_US.contains(&horizon_us)
-        {
-            return Err(format!(
-                "demand_horizon_ms ({}) must be 10 to 10000",
-                decimal(horizon_us)
-            ));
+        if let Some(horizon_us) = self.horizon_us {
+            check_range("demand_horizon_ms", horizon_us, HORIZON_US)?;
         }
         let name = self.public_name.as_bytes();
         if name.is_empty()
@@ -173,6 +279,58 @@ impl Policy {
         {
             return Err(format!(
                 "public_name must have 1 to {PUBLIC_NAME_BYTES_MAX} visible ASCII characters"
+            ));
+        }
+        if let FailureMode::Emergency { units: Some(units) } = self.failure_mode {
+            check_units("emergency_units", units, 1)?;
+        }
+        check_range("cooldown_ms", self.cooldown_us, COOLDOWN_US)?;
+        check_range("hold_max_ms", self.hold_max_us, HOLD_MAX_US)?;
+        self.validate_lanes()
+    }
+
+    fn validate_lanes(&self) -> Result<(), String> {
+        if self.lanes.len() > LANES_MAX {
+            return Err(format!(
+                "lanes ({}) must be at most {LANES_MAX}",
+                self.lanes.len()
+            ));
+        }
+        let mut reserved = 0_u64;
+        for (place, lane) in self.lanes.iter().enumerate() {
+            check_name("name", &lane.name).map_err(|why| format!("lanes[{place}].{why}"))?;
+            let same = |other: &&Lane| other.name == lane.name;
+            if self.lanes.iter().take(place).any(|other| same(&other)) {
+                return Err(format!(
+                    "lanes[{place}].name ({}) is the name of another lane too",
+                    lane.name
+                ));
+            }
+            if let Some(max_wait_us) = lane.max_wait_us {
+                check_range("max_wait_ms", max_wait_us, MAX_WAIT_US)
+                    .map_err(|why| format!("lanes[{place}].{why}"))?;
+            }
+            reserved = reserved.saturating_add(lane.reserve);
+        }
+        if let Some(last) = self.lanes.last()
+            && last.reserve != 0
+        {
+            return Err(format!(
+                "lanes[{}].reserve ({}) must be 0: there is no lane below the last one",
+                self.lanes.len().saturating_sub(1),
+                last.reserve
+            ));
+        }
+        let limit = self.kind.limit();
+        if reserved != 0 && reserved >= limit {
+            return Err(format!(
+                "the lanes' reserves ({reserved}) must be less than {} ({limit})",
+                self.kind.limit_field()
+            ));
+        }
+        if reserved != 0 && self.kind.tells() {
+            return Err(format!(
+                "lanes[0].reserve ({reserved}) must be 0: nothing is reserved of a budget that is not leased"
             ));
         }
         Ok(())
@@ -184,28 +342,183 @@ impl Kind {
     #[must_use]
     pub const fn limit(&self) -> u64 {
         match self {
-            Self::SlidingWindow { limit, .. } => *limit,
-            Self::TokenBucket { capacity, .. } => *capacity,
+            Self::SlidingWindow { limit, .. }
+            | Self::Period { limit, .. }
+            | Self::Total { limit }
+            | Self::Concurrency { limit }
+            | Self::Estimate { limit, .. } => *limit,
+            Self::TokenBucket { capacity, .. } | Self::Paced { capacity, .. } => *capacity,
+            Self::Unlimited => UNITS_MAX,
         }
     }
 
-    /// The window, or the time in which an empty bucket fills, rounded up.
+    /// What users call the limit.
+    const fn limit_field(&self) -> &'static str {
+        match self {
+            Self::TokenBucket { .. } | Self::Paced { .. } => "capacity",
+            _ => "limit",
+        }
+    }
+
+    /// The kind's name, in policies and on the wire.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::SlidingWindow { .. } => "sliding_window",
+            Self::TokenBucket { .. } => "token_bucket",
+            Self::Paced { .. } => "paced",
+            Self::Period { .. } => "period",
+            Self::Total { .. } => "total",
+            Self::Concurrency { .. } => "concurrency",
+            Self::Estimate { .. } => "estimate",
+            Self::Unlimited => "unlimited",
+        }
+    }
+
+    /// Whether holders count by themselves and tell, rather than being granted units.
+    #[must_use]
+    pub const fn tells(&self) -> bool {
+        matches!(self, Self::Estimate { .. } | Self::Unlimited)
+    }
+
+    /// Whether what was spent under another rule matters to it: its promise is about
+    /// any interval, rather than about what is charged to it.
+    pub(crate) const fn looks_back(&self) -> bool {
+        match self {
+            Self::SlidingWindow { .. }
+            | Self::TokenBucket { .. }
+            | Self::Paced { .. }
+            | Self::Estimate { .. } => true,
+            Self::Period { .. }
+            | Self::Total { .. }
+            | Self::Concurrency { .. }
+            | Self::Unlimited => false,
+        }
+    }
+
+    /// The periods that it counts by.
+    #[must_use]
+    pub const fn calendar(&self) -> Option<&Calendar> {
+        match self {
+            Self::Period { calendar, .. } => Some(calendar),
+            _ => None,
+        }
+    }
+
+    /// The window, the time in which an empty bucket fills, rounded up, or about the
+    /// length of a period; 60 s for what time does not free.
     #[must_use]
     pub fn own_timescale_us(&self) -> u64 {
-        match *self {
-            Self::SlidingWindow { window_us, .. } => window_us,
+        match self {
+            Self::SlidingWindow { window_us, .. } | Self::Estimate { window_us, .. } => *window_us,
             Self::TokenBucket {
                 capacity,
                 refill,
                 refill_period_us,
+            }
+            | Self::Paced {
+                capacity,
+                refill,
+                refill_period_us,
             } => {
-                let fill_us = u128::from(capacity)
-                    .saturating_mul(u128::from(refill_period_us))
-                    .div_ceil(u128::from(refill.max(1)));
+                let fill_us = u128::from(*capacity)
+                    .saturating_mul(u128::from(*refill_period_us))
+                    .div_ceil(u128::from(*refill).max(1));
                 u64::try_from(fill_us).unwrap_or(u64::MAX)
             }
+            Self::Period { calendar, .. } => calendar.unit.nominal_us(),
+            Self::Total { .. } | Self::Concurrency { .. } | Self::Unlimited => TIMESCALE_US_MAX,
         }
     }
+
+    fn validate(&self) -> Result<(), String> {
+        match self {
+            Self::SlidingWindow { limit, window_us } | Self::Estimate { limit, window_us } => {
+                check_units("limit", *limit, 0)?;
+                check_duration("window_ms", *window_us)
+            }
+            Self::TokenBucket {
+                capacity,
+                refill,
+                refill_period_us,
+            }
+            | Self::Paced {
+                capacity,
+                refill,
+                refill_period_us,
+            } => {
+                check_units("capacity", *capacity, 0)?;
+                check_units("refill", *refill, 1)?;
+                check_duration("refill_period_ms", *refill_period_us)
+            }
+            Self::Period {
+                limit,
+                calendar,
+                carry_over,
+            } => {
+                check_units("limit", *limit, 0)?;
+                check_units("carry_over", *carry_over, 0)?;
+                // Their sum is a limit too.
+                check_units("limit + carry_over", limit.saturating_add(*carry_over), 0)?;
+                calendar.validate()
+            }
+            Self::Total { limit } | Self::Concurrency { limit } => check_units("limit", *limit, 0),
+            Self::Unlimited => Ok(()),
+        }
+    }
+}
+
+impl Calendar {
+    /// Judges what can be judged without a calendar: whether a zone of that name
+    /// exists is for whoever can look.
+    ///
+    /// # Errors
+    /// A text that names the field, its value and the allowed range.
+    pub fn validate(&self) -> Result<(), String> {
+        let zone = self.time_zone.as_bytes();
+        let allowed =
+            |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-' | b'+');
+        if zone.is_empty() || zone.len() > TIME_ZONE_BYTES_MAX || !zone.iter().all(allowed) {
+            return Err("time_zone must be an IANA name, as in Europe/Berlin".to_owned());
+        }
+        let (range, what) = match self.unit {
+            PeriodUnit::Hour | PeriodUnit::Day => (0..=0, "absent for hours and days"),
+            PeriodUnit::Week => (1..=7, "1 (Monday) to 7 for weeks"),
+            PeriodUnit::Month => (1..=31, "1 to 31 for months"),
+        };
+        if !range.contains(&self.anchor) {
+            return Err(format!("anchor ({}) must be {what}", self.anchor));
+        }
+        Ok(())
+    }
+}
+
+/// Judges the name of a policy or of a lane.
+pub(crate) fn check_name(field: &str, name: &str) -> Result<(), String> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(allowed) {
+        return Err(format!(
+            "{field} must have 1 to {NAME_BYTES_MAX} characters of A-Z, a-z, 0-9, '.', '_' and '-'"
+        ));
+    }
+    Ok(())
+}
+
+/// Judges a figure that users set in thousands of what it is kept in.
+fn check_range(
+    field: &str,
+    value: u64,
+    range: std::ops::RangeInclusive<u64>,
+) -> Result<(), String> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(format!(
+        "{field} ({}) must be {} to {}",
+        decimal(value),
+        decimal(*range.start()),
+        decimal(*range.end())
+    ))
 }
 
 fn check_units(field: &str, units: u64, min: u64) -> Result<(), String> {

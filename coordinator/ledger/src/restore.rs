@@ -74,14 +74,17 @@ impl Ledger {
         // A second restore may come before the first one's past has ended.
         let inherited_until_us =
             time::deadline_us(self.now_us, ttl_us).max(self.inherited_until_us);
+        let periods = Arc::clone(self.accounts.periods());
         let moment = Moment {
+            periods: &periods,
             now_us: self.now_us,
             inherited_until_us,
             drift_ppm: self.settings.max_drift_ppm,
         };
-        let mut accounts = Accounts::new();
+        let mut accounts = Accounts::new(Arc::clone(&periods));
         for (_, account) in self.accounts.shards().iter() {
             let mut account = account.clone();
+            account.settle(self.now_us, &periods);
             account.inherit(&moment);
             accounts.insert(account);
         }

@@ -241,6 +241,19 @@ impl Rules {
         self.restore_default(name, strict_from_us);
     }
 
+    /// Every policy, those of budgets with one of their own included.
+    pub(crate) fn policies_in_force(&self) -> impl Iterator<Item = &Policy> {
+        let inline = self
+            .budgets
+            .iter()
+            .filter_map(|(_, budget)| match &budget.rule {
+                Rule::Inline(policy) => Some(policy),
+                Rule::Named(_) => None,
+            });
+        let named = self.policies.values().map(|named| named.policy.as_ref());
+        named.chain(inline)
+    }
+
     /// The policy that a rule names or is.
     pub(crate) fn policy_of(&self, rule: &Rule) -> Option<(Arc<Policy>, Option<u64>)> {
         match rule {

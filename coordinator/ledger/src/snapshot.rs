@@ -2,7 +2,7 @@
 //! Knows nothing of files.
 //!
 //! Eight bytes of magic, the format version (u32, little endian), length-delimited
-//! records (header, policies, budgets, nodes, sessions, tombstones, accounts,
+//! records (header, policies, budgets, periods, nodes, sessions, tombstones, accounts,
 //! footer), and the xxh3 hash of all that (u64, little endian).
 
 use std::{
@@ -19,6 +19,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::{
     account::Account,
     entry::{Rule, SessionId},
+    kind::Periods,
     ledger::Ledger,
     policy::Policy,
     rules::{Rules, Source as RuleSource},
@@ -69,6 +70,7 @@ pub struct FrozenLedger {
     sessions: Shards<SessionId, Session>,
     tombstones: Shards<SessionId, Tombstone>,
     accounts: Shards<Key, Account>,
+    periods: Arc<Periods>,
 }
 
 impl Ledger {
@@ -91,6 +93,7 @@ impl Ledger {
             sessions: self.sessions.live().clone(),
             tombstones: self.sessions.tombstones().clone(),
             accounts: self.accounts.shards().clone(),
+            periods: Arc::clone(self.accounts.periods()),
         }
     }
 
@@ -171,11 +174,16 @@ impl Ledger {
                     ledger.sessions.bury(id, tombstone);
                 }
                 RecordKind::Account(message) => {
-                    let account = wire::read_account(message, &ledger.rules, drift_ppm)?;
+                    let periods = ledger.accounts.periods();
+                    let account = wire::read_account(message, &ledger.rules, drift_ppm, periods)?;
                     for id in account.leases.keys() {
                         ledger.sessions.hold(id.session, &account.key);
                     }
                     ledger.accounts.insert(account);
+                }
+                RecordKind::Period(message) => {
+                    let (calendar, period) = wire::read_period(message)?;
+                    ledger.accounts.begin_period(calendar, period);
                 }
                 RecordKind::Footer(footer) => break footer,
             }
@@ -229,8 +237,12 @@ impl FrozenLedger {
             Some(_) => wire::VERSION_OF_IDS,
             None => 1,
         };
+        let newer = !self.periods.is_empty() || self.accounts.iter().any(|(_, a)| a.is_newer());
+        let least = if newer { wire::VERSION_OF_KINDS } else { 1 };
         self.stored_policies().map(wire::version_of).fold(
-            named.max(wire::settings_version(&self.header.settings)),
+            named
+                .max(least)
+                .max(wire::settings_version(&self.header.settings)),
             u32::max,
         )
     }
@@ -265,6 +277,11 @@ impl FrozenLedger {
                     .budgets()
                     .iter()
                     .map(|(pattern, budget)| wire::budget_record(pattern, budget)),
+            )
+            .chain(
+                self.periods
+                    .iter()
+                    .map(|(calendar, period)| wire::period_record(calendar, period)),
             )
             .chain(
                 self.nodes

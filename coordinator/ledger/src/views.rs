@@ -1,6 +1,6 @@
 //! What others may read of the ledger. Nothing here changes it.
 
-use std::{ops::Bound, sync::Arc};
+use std::{borrow::Cow, ops::Bound, sync::Arc};
 
 use leasehold_key::{Key, Pattern};
 
@@ -8,11 +8,13 @@ use crate::{
     account::{Account, Lease, LeaseId},
     accounts::count,
     apply::{binding_of, fresh_books, has_room, more_when},
+    correction::Correction,
     entry::{Rule, SessionId},
     exact,
+    kind::{Books, Period},
     ledger::Ledger,
-    outcome::{AccountView, Availability, LeaseView, SessionView},
-    policy::Policy,
+    outcome::{AccountView, Availability, LeaseView, PeriodView, SessionView},
+    policy::{Calendar, Policy},
     rules::{Binding, Source},
     sessions::Session,
 };
@@ -40,6 +42,8 @@ pub struct Standing {
     pub policy: Option<Arc<Policy>>,
     /// Units that can be granted.
     pub free: u64,
+    /// Leases of the key, of all sessions: about how many hold it.
+    pub holders: u64,
 }
 
 /// Sums over the whole ledger, kept up to date by every entry.
@@ -65,7 +69,9 @@ impl Ledger {
     /// The books of one account as of [`Ledger::now_us`].
     #[must_use]
     pub fn account(&self, key: &Key) -> Option<AccountView> {
-        self.accounts.get(key).map(|account| self.view(account))
+        self.accounts
+            .present(key)
+            .map(|account| self.view(&account))
     }
 
     /// Accounts whose canonical key begins with `prefix`, ordered by key, from
@@ -81,7 +87,7 @@ impl Ledger {
             .range_from::<str>(from)
             .take_while(|(key, _)| key.as_str().starts_with(prefix))
             .take(limit)
-            .map(|(_, account)| self.view(account))
+            .map(|(_, account)| self.view(&self.accounts.in_present(account)))
             .collect()
     }
 
@@ -93,24 +99,23 @@ impl Ledger {
         let Some(binding) = binding_of(self, key) else {
             return Availability::NoBudget;
         };
-        let fresh;
-        let account = match self.accounts.get(key) {
+        let account = match self.accounts.present(key) {
             Some(account) => account,
             None if !has_room(self, binding) => return Availability::TooManyAccounts,
             None => {
                 let books = fresh_books(self, binding, now_us);
-                fresh = Account::new(key.clone(), binding.clone(), books, 0);
-                &fresh
+                Cow::Owned(Account::new(key.clone(), binding.clone(), books, 0))
             }
         };
         Availability::Open {
-            policy: (*binding.policy).clone(),
+            policy: Arc::clone(&binding.policy),
             free: account.free_at(now_us),
             outstanding: account.outstanding,
             counted: account.books.counted_at(now_us),
             next_free_us: account
                 .more_free_when(now_us)
                 .map(|when_us| when_us.saturating_sub(now_us)),
+            cooling_us: account.cooling_us(now_us),
         }
     }
 
@@ -119,8 +124,8 @@ impl Ledger {
     #[must_use]
     pub fn more_free_at(&self, key: &Key, now_us: u64) -> Option<u64> {
         let now_us = now_us.max(self.now_us);
-        match self.accounts.get(key) {
-            Some(account) => more_when(account, &self.sessions, now_us),
+        match self.accounts.present(key) {
+            Some(account) => more_when(&account, &self.sessions, now_us),
             None => {
                 let books = fresh_books(self, self.rules.resolve(key)?, now_us);
                 let wanted = books.free_at(now_us, 0).saturating_add(1);
@@ -154,11 +159,12 @@ impl Ledger {
     pub fn leases(&self, session: SessionId) -> Vec<LeaseView> {
         self.sessions
             .keys(session)
-            .filter_map(|key| self.accounts.get(key))
+            .filter_map(|key| self.accounts.present(key))
             .flat_map(|account| {
-                account
-                    .of_session(session)
-                    .map(|(id, lease)| self.lease_view(account, *id, lease))
+                let leases = account.of_session(session);
+                leases
+                    .map(|(id, lease)| self.lease_view(&account, *id, lease))
+                    .collect::<Vec<_>>()
             })
             .collect()
     }
@@ -167,9 +173,9 @@ impl Ledger {
     /// grants continue in it.
     #[must_use]
     pub fn lease(&self, session: SessionId, key: &Key) -> Option<LeaseView> {
-        let account = self.accounts.get(key)?;
+        let account = self.accounts.present(key)?;
         let (id, lease) = account.newest(session)?;
-        Some(self.lease_view(account, id, lease))
+        Some(self.lease_view(&account, id, lease))
     }
 
     /// The totals of the newest lease that a session has of a key.
@@ -182,16 +188,21 @@ impl Ledger {
     /// entry.
     #[must_use]
     pub fn standing(&self, session: SessionId, key: &Key, now_us: u64) -> Standing {
-        let account = self.accounts.get(key);
+        let account = self.accounts.present(key);
         let binding = binding_of(self, key);
         let now_us = now_us.max(self.now_us);
-        let free = match (account, binding) {
+        let free = match (&account, binding) {
             (_, None) => 0,
             (Some(account), _) => account.free_at(now_us),
             (None, Some(binding)) => fresh_books(self, binding, now_us).free_at(now_us, 0),
         };
         Standing {
-            lease: account.and_then(|account| totals_of(account, session)),
+            lease: account
+                .as_ref()
+                .and_then(|account| totals_of(account, session)),
+            holders: account
+                .as_ref()
+                .map_or(0, |account| count(account.leases.len())),
             policy: binding.map(|binding| Arc::clone(&binding.policy)),
             free,
         }
@@ -290,12 +301,69 @@ impl Ledger {
                 .more_free_when(now_us)
                 .map(|when_us| when_us.saturating_sub(now_us)),
             lifetime: account.lifetime,
+            period: self.period_of(account),
+            cooling_us: account.cooling_us(now_us),
+            corrected: account.corrections.iter().fold(0, |sum: i64, correction| {
+                sum.saturating_add(correction.effect)
+            }),
+            corrections: count(account.corrections.len()),
             leases: account
                 .leases
                 .iter()
                 .map(|(id, lease)| self.lease_view(account, *id, lease))
                 .collect(),
         }
+    }
+
+    fn period_of(&self, account: &Account) -> Option<PeriodView> {
+        let Books::Period(books) = &account.books else {
+            return None;
+        };
+        let calendar = account.binding.policy.kind.calendar()?;
+        let period = self.accounts.periods().get(calendar)?;
+        let (number, carried, ..) = books.state();
+        Some(PeriodView {
+            number,
+            start_unix_us: period.start_unix_us,
+            end_unix_us: period.end_unix_us,
+            carried,
+        })
+    }
+
+    /// The calendars that policies and budgets count by, with their present period.
+    #[must_use]
+    pub fn calendars(&self) -> Vec<(Calendar, Option<Period>)> {
+        let mut used: Vec<&Calendar> = self
+            .rules
+            .policies_in_force()
+            .filter_map(|policy| policy.kind.calendar())
+            .collect();
+        used.sort_unstable();
+        used.dedup();
+        used.into_iter()
+            .map(|calendar| {
+                let period = self.accounts.periods().get(calendar).copied();
+                (calendar.clone(), period)
+            })
+            .collect()
+    }
+
+    /// What was corrected by hand in an account, the oldest first.
+    #[must_use]
+    pub fn corrections(&self, key: &Key) -> Option<Vec<Correction>> {
+        let account = self.accounts.get(key)?;
+        Some(account.corrections.iter().cloned().collect())
+    }
+
+    /// Sessions that hold a lease of a key.
+    #[must_use]
+    pub fn holders(&self, key: &Key) -> Vec<SessionId> {
+        let Some(account) = self.accounts.get(key) else {
+            return Vec::new();
+        };
+        let mut holders: Vec<SessionId> = account.leases.keys().map(|id| id.session).collect();
+        holders.dedup();
+        holders
     }
 
     fn lease_view(&self, account: &Account, id: LeaseId, lease: &Lease) -> LeaseView {

@@ -7,7 +7,7 @@ use axum::{
 use leasehold_key::Key;
 use leasehold_ledger::{
     Ledger,
-    outcome::{AccountView, Lifetime},
+    outcome::{AccountView, Lifetime, PeriodView},
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -16,7 +16,7 @@ use super::{
     Admin,
     json::millis_up,
     path,
-    policies::PolicyBody,
+    policy_body::PolicyBody,
     problem::{Kind, Problem},
     sessions::session_text,
 };
@@ -35,7 +35,7 @@ pub(super) struct Account {
     policy: Option<String>,
     /// The rule in force.
     rule: PolicyBody,
-    /// The limit, or a bucket's capacity.
+    /// The limit, or a bucket's capacity, with what was carried over or added.
     limit: u64,
     /// Units that still use up the limit because they were spent.
     counted: u64,
@@ -47,6 +47,15 @@ pub(super) struct Account {
     debt: u64,
     /// Milliseconds until time alone frees more units; null: nothing is due.
     next_free_ms: Option<u64>,
+    /// The period that it is charged to now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    period: Option<PeriodBody>,
+    /// Milliseconds for which nothing is granted, because it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cooling_ms: Option<u64>,
+    /// Units that were freed by hand in all, or fewer; absent: none were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    corrected: Option<i64>,
     /// How many leases it has.
     lease_count: usize,
     /// Totals over the account's life.
@@ -62,6 +71,30 @@ pub(super) struct AccountWithLeases {
     leases: Vec<Lease>,
 }
 
+/// A calendar's present period.
+#[derive(Debug, Serialize, ToSchema)]
+struct PeriodBody {
+    /// Grows by one with each period.
+    number: u64,
+    /// When it began by the clocks, in milliseconds since 1970.
+    start_unix_ms: i64,
+    /// When the next one begins by the clocks, in milliseconds since 1970.
+    end_unix_ms: i64,
+    /// Units beyond the limit that it has: carried over, or given by hand.
+    carried: u64,
+}
+
+impl From<PeriodView> for PeriodBody {
+    fn from(period: PeriodView) -> Self {
+        Self {
+            number: period.number,
+            start_unix_ms: period.start_unix_us.div_euclid(1_000),
+            end_unix_ms: period.end_unix_us.div_euclid(1_000),
+            carried: period.carried,
+        }
+    }
+}
+
 /// Totals over an account's life.
 #[derive(Debug, Serialize, ToSchema)]
 struct LifetimeBody {
@@ -75,6 +108,12 @@ struct LifetimeBody {
     presumed_spent: u64,
     /// Units spent by `POST /v1/spend`.
     central: u64,
+    /// Units that reservations used beyond what they had reserved, and that were
+    /// charged because they were free.
+    extra: u64,
+    /// Units that reservations used beyond what they had reserved, and that nothing
+    /// was free for.
+    overrun: u64,
 }
 
 /// One holder's lease.
@@ -103,6 +142,8 @@ impl From<Lifetime> for LifetimeBody {
             returned,
             presumed_spent,
             central,
+            extra,
+            overrun,
         } = lifetime;
         Self {
             granted,
@@ -110,6 +151,8 @@ impl From<Lifetime> for LifetimeBody {
             returned,
             presumed_spent,
             central,
+            extra,
+            overrun,
         }
     }
 }
@@ -127,6 +170,9 @@ impl Account {
             free: view.free,
             debt: view.debt,
             next_free_ms: view.next_free_us.map(millis_up),
+            period: view.period.map(PeriodBody::from),
+            cooling_ms: view.cooling_us.map(millis_up),
+            corrected: (view.corrections > 0).then_some(view.corrected),
             lease_count: view.leases.len(),
             lifetime: view.lifetime.into(),
         }

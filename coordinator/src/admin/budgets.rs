@@ -7,7 +7,10 @@ use axum::{
     extract::{OriginalUri, State},
     http::StatusCode,
 };
-use leasehold_ledger::entry::{Command, Rule};
+use leasehold_ledger::{
+    entry::{Command, Rule},
+    policy::Policy,
+};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use utoipa::ToSchema;
 
@@ -15,7 +18,8 @@ use super::{
     Admin,
     json::{self, Body},
     path,
-    policies::{PolicyBody, check_name},
+    policies::check_name,
+    policy_body::PolicyBody,
     problem::{Kind, Problem},
 };
 
@@ -34,7 +38,7 @@ pub(super) struct BudgetBody {
 #[serde(untagged)]
 enum RuleBody {
     Named(String),
-    Inline(PolicyBody),
+    Inline(Box<PolicyBody>),
 }
 
 impl<'de> Deserialize<'de> for RuleBody {
@@ -55,7 +59,7 @@ impl<'de> Deserialize<'de> for RuleBody {
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<RuleBody, A::Error> {
                 PolicyBody::deserialize(de::value::MapAccessDeserializer::new(map))
-                    .map(RuleBody::Inline)
+                    .map(|policy| RuleBody::Inline(Box::new(policy)))
             }
         }
 
@@ -67,7 +71,7 @@ impl From<&Rule> for RuleBody {
     fn from(rule: &Rule) -> Self {
         match rule {
             Rule::Named(name) => Self::Named(name.clone()),
-            Rule::Inline(policy) => Self::Inline(policy.into()),
+            Rule::Inline(policy) => Self::Inline(Box::new(policy.into())),
         }
     }
 }
@@ -81,8 +85,7 @@ impl TryFrom<RuleBody> for Rule {
                 check_name(&name).map_err(|problem| problem.at("policy"))?;
                 Ok(Self::Named(name))
             }
-            RuleBody::Inline(policy) => policy
-                .try_into()
+            RuleBody::Inline(policy) => Policy::try_from(*policy)
                 .map(Self::Inline)
                 .map_err(|p: Problem| p.within("policy")),
         }

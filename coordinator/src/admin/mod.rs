@@ -14,6 +14,7 @@ pub mod metrics;
 mod openapi;
 mod path;
 mod policies;
+mod policy_body;
 mod problem;
 mod replica;
 mod sessions;

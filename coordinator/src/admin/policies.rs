@@ -1,5 +1,4 @@
-//! `/v1/policies`: rules by name, and the JSON form of a rule that budgets and
-//! accounts share.
+//! `/v1/policies`: rules by name.
 
 use axum::{
     Json,
@@ -10,197 +9,20 @@ use leasehold_ledger::{
     Ledger,
     entry::{Command, Entry},
     outcome::CommandOutcome,
-    policy::{FailureMode, Kind as PolicyKind, Policy},
+    policy::Policy,
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
     Admin,
-    json::{self, Body, Milli, Whole, micros, millis_up},
+    json::{self, Body},
     path,
+    policy_body::PolicyBody,
     problem::{Kind, Problem},
 };
 
 const PREFIX: &str = "/v1/policies/";
-
-/// A rule. A `sliding_window` has `limit` and `window_ms`, a `token_bucket` has
-/// `capacity`, `refill` and `refill_period_ms`.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(example = json!({"kind": "sliding_window", "limit": 100, "window_ms": 60000}))]
-pub(super) struct PolicyBody {
-    kind: KindName,
-    /// Units in any interval of `window_ms`; 0 refuses everything.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    limit: Option<Whole>,
-    /// 100 ms to 31 days.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    window_ms: Option<Whole>,
-    /// Units that a full bucket holds; 0 refuses everything.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    capacity: Option<Whole>,
-    /// Units that come back in one `refill_period_ms`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    refill: Option<Whole>,
-    /// 100 ms to 31 days.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    refill_period_ms: Option<Whole>,
-    /// A lease holds so many times the recent demand of its gateway; 1.5 unless
-    /// said otherwise. More: fewer messages, and more units that lie idle.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    slice_factor: Option<Milli>,
-    /// How long `spend` waits for units; 250 unless said otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    max_wait_ms: Option<Whole>,
-    /// Free units kept back for requests that wait, rather than given to gateways
-    /// that ask ahead of need; less than the limit or capacity, 0 unless said
-    /// otherwise. A reserve of 1 costs some points of waiting at 32 gateways and
-    /// saves messages and mean latency.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    reserve: Option<Whole>,
-    /// The time over which a gateway measures its demand, 10 to 10,000; unless said
-    /// otherwise a sixth of the window or of the time in which an empty bucket
-    /// fills, 10 seconds at most. All times of the lease policy follow it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    demand_horizon_ms: Option<Whole>,
-    /// What gateways do while no coordinator answers; `closed` unless said otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    failure_mode: Option<FailureModeName>,
-    /// The name that end users see in `RateLimit`; `default` unless said otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    public_name: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-enum KindName {
-    SlidingWindow,
-    TokenBucket,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-enum FailureModeName {
-    /// Refuse.
-    Closed,
-    /// Allow, marked as degraded.
-    Open,
-}
-
-impl From<&Policy> for PolicyBody {
-    fn from(policy: &Policy) -> Self {
-        let mut body = Self {
-            kind: KindName::SlidingWindow,
-            limit: None,
-            window_ms: None,
-            capacity: None,
-            refill: None,
-            refill_period_ms: None,
-            slice_factor: Some(Milli(policy.slice_factor_milli)),
-            max_wait_ms: Some(Whole(millis_up(policy.max_wait_us))),
-            reserve: Some(Whole(policy.reserve)),
-            demand_horizon_ms: policy.horizon_us.map(millis_up).map(Whole),
-            failure_mode: Some(match policy.failure_mode {
-                FailureMode::Closed => FailureModeName::Closed,
-                FailureMode::Open => FailureModeName::Open,
-            }),
-            public_name: Some(policy.public_name.clone()),
-        };
-        match policy.kind {
-            PolicyKind::SlidingWindow { limit, window_us } => {
-                body.limit = Some(Whole(limit));
-                body.window_ms = Some(Whole(millis_up(window_us)));
-            }
-            PolicyKind::TokenBucket {
-                capacity,
-                refill,
-                refill_period_us,
-            } => {
-                body.kind = KindName::TokenBucket;
-                body.capacity = Some(Whole(capacity));
-                body.refill = Some(Whole(refill));
-                body.refill_period_ms = Some(Whole(millis_up(refill_period_us)));
-            }
-        }
-        body
-    }
-}
-
-impl TryFrom<PolicyBody> for Policy {
-    type Error = Problem;
-
-    fn try_from(body: PolicyBody) -> Result<Self, Problem> {
-        let mut policy = Self::new(body.kind()?);
-        if let Some(Milli(factor)) = body.slice_factor {
-            policy.slice_factor_milli = factor;
-        }
-        if let Some(max_wait) = body.max_wait_ms {
-            policy.max_wait_us = micros("max_wait_ms", max_wait)?;
-        }
-        if let Some(Whole(reserve)) = body.reserve {
-            policy.reserve = reserve;
-        }
-        if let Some(horizon) = body.demand_horizon_ms {
-            policy.horizon_us = Some(micros("demand_horizon_ms", horizon)?);
-        }
-        if let Some(mode) = body.failure_mode {
-            policy.failure_mode = match mode {
-                FailureModeName::Open => FailureMode::Open,
-                FailureModeName::Closed => FailureMode::Closed,
-            };
-        }
-        if let Some(name) = body.public_name {
-            policy.public_name = name;
-        }
-        policy.validate().map_err(Problem::from_validation)?;
-        Ok(policy)
-    }
-}
-
-impl PolicyBody {
-    fn kind(&self) -> Result<PolicyKind, Problem> {
-        let window = [("limit", self.limit), ("window_ms", self.window_ms)];
-        let bucket = [
-            ("capacity", self.capacity),
-            ("refill", self.refill),
-            ("refill_period_ms", self.refill_period_ms),
-        ];
-        let (own, other, name): (&[_], &[_], _) = match self.kind {
-            KindName::SlidingWindow => (&window, &bucket, "sliding_window"),
-            KindName::TokenBucket => (&bucket, &window, "token_bucket"),
-        };
-        if let Some((field, _)) = other.iter().find(|(_, value)| value.is_some()) {
-            let names: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
-            return Err(Problem::field(
-                *field,
-                format!(
-                    "{field} does not belong to a {name}, which has {}",
-                    names.join(", ")
-                ),
-            ));
-        }
-        let need = |field: &'static str, value: Option<Whole>| {
-            value.ok_or_else(|| {
-                Problem::field(field, format!("missing field `{field}`: a {name} needs it"))
-            })
-        };
-        Ok(match self.kind {
-            KindName::SlidingWindow => PolicyKind::SlidingWindow {
-                limit: need("limit", self.limit)?.0,
-                window_us: micros("window_ms", need("window_ms", self.window_ms)?)?,
-            },
-            KindName::TokenBucket => PolicyKind::TokenBucket {
-                capacity: need("capacity", self.capacity)?.0,
-                refill: need("refill", self.refill)?.0,
-                refill_period_us: micros(
-                    "refill_period_ms",
-                    need("refill_period_ms", self.refill_period_ms)?,
-                )?,
-            },
-        })
-    }
-}
 
 /// Reads a body as far as nobody has to be asked. What a policy is shown as reads
 /// back as the same policy, and so does what the log keeps of it; the ledger takes it.

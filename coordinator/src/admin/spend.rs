@@ -103,13 +103,19 @@ fn answer(key: &Key, units: u64, outcome: SpendOutcome) -> Result<Response, Prob
         (Code::CostAboveLimit, Some(policy)) => {
             format!(
                 "{units} units can never be admitted: the limit of {key} is {}",
-                largest(policy)
+                policy.kind.limit()
             )
         }
         (Code::Limit, _) => {
             format!(
                 "{key} has {} units free now, and {units} were asked for",
                 outcome.free
+            )
+        }
+        (Code::Cooldown, _) => format!("{key} was refused and stays so for its cool-down"),
+        (Code::WrongKind, _) => {
+            format!(
+                "{key} has permits, which a client holds while it uses them: they are not spent"
             )
         }
         (Code::TooManyAccounts, _) => {
@@ -130,14 +136,6 @@ fn answer(key: &Key, units: u64, outcome: SpendOutcome) -> Result<Response, Prob
     ))
 }
 
-/// The largest cost that can be admitted.
-const fn largest(policy: &Policy) -> u64 {
-    match policy.kind {
-        PolicyKind::SlidingWindow { limit, .. } => limit,
-        PolicyKind::TokenBucket { capacity, .. } => capacity,
-    }
-}
-
 /// `RateLimit-Policy: "default";q=100;w=60` and `RateLimit: "default";r=0;t=7`.
 /// Whole seconds, rounded up, so that nobody comes too early.
 fn rate_limit(policy: &Policy, outcome: &SpendOutcome) -> Vec<(HeaderName, HeaderValue)> {
@@ -145,20 +143,14 @@ fn rate_limit(policy: &Policy, outcome: &SpendOutcome) -> Vec<(HeaderName, Heade
         .public_name
         .replace('\\', "\\\\")
         .replace('"', "\\\"");
-    let window_us = match policy.kind {
-        PolicyKind::SlidingWindow { window_us, .. } => Some(window_us),
-        // The time in which an empty bucket fills; without refill it never does.
-        PolicyKind::TokenBucket {
-            capacity,
-            refill,
-            refill_period_us,
-        } => {
-            let fill = u128::from(capacity) * u128::from(refill_period_us);
-            fill.checked_div(u128::from(refill))
-                .and_then(|us| u64::try_from(us).ok())
-        }
+    let window_us = match &policy.kind {
+        // Time frees nothing of these.
+        PolicyKind::Total { .. } | PolicyKind::Concurrency { .. } | PolicyKind::Unlimited => None,
+        // An empty bucket without refill never fills.
+        PolicyKind::TokenBucket { refill: 0, .. } | PolicyKind::Paced { refill: 0, .. } => None,
+        kind => Some(kind.own_timescale_us()),
     };
-    let mut rule = format!("\"{name}\";q={}", largest(policy));
+    let mut rule = format!("\"{name}\";q={}", policy.kind.limit());
     if let Some(us) = window_us {
         rule.push_str(&format!(";w={}", seconds_up(us)));
     }

@@ -357,6 +357,7 @@ fn answer(
         lease,
         policy,
         free,
+        holders,
     } = standing;
     // The same rule is the same allocation. A rule that was made anew with the same
     // content is told once more, which does no harm.
@@ -380,6 +381,7 @@ fn answer(
         refusal,
         policy,
         free,
+        holders,
     }
 }
 

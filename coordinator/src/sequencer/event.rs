@@ -78,6 +78,8 @@ pub(crate) struct Answer {
     /// When new to the stream's key, or changed.
     pub(crate) policy: Option<Arc<Policy>>,
     pub(crate) free: u64,
+    /// Leases of the key, of all sessions.
+    pub(crate) holders: u64,
 }
 
 /// Why a stream ends.

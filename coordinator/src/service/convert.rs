@@ -185,6 +185,7 @@ fn key_report(report: v1::KeyReport, key_ids: &mut KeyIds) -> Result<KeyReport, 
                 age_us: age.age_us,
             })
             .collect(),
+        overrun_total: report.overrun_total,
     });
     Ok(KeyReport {
         key_id: report.key_id,
@@ -298,7 +299,7 @@ fn key_grant(answer: Answer) -> v1::KeyGrant {
         refusal: answer.refusal.map(refusal),
         policy: answer.policy.as_deref().map(policy_info),
         free: answer.free,
-        holders: 0,
+        holders: u32::try_from(answer.holders).unwrap_or(u32::MAX),
     }
 }
 
@@ -311,12 +312,8 @@ fn refusal(refusal: Refusal) -> v1::Refusal {
 }
 
 fn policy_info(policy: &Policy) -> v1::PolicyInfo {
-    let kind = match policy.kind {
-        Kind::SlidingWindow { .. } => "sliding_window",
-        Kind::TokenBucket { .. } => "token_bucket",
-    };
     v1::PolicyInfo {
-        kind: kind.to_owned(),
+        kind: policy.kind.as_str().to_owned(),
         limit: policy.kind.limit(),
         window_us: policy.kind.own_timescale_us(),
         timescale_us: policy.timescale_us(),
@@ -324,17 +321,42 @@ fn policy_info(policy: &Policy) -> v1::PolicyInfo {
         failure_mode: match policy.failure_mode {
             FailureMode::Closed => v1::FailureMode::Closed,
             FailureMode::Open => v1::FailureMode::Open,
+            FailureMode::Emergency { .. } => v1::FailureMode::Emergency,
         }
         .into(),
         slice_factor_milli: policy.slice_factor_milli,
         public_name: policy.public_name.clone(),
-        shadow: false,
-        lanes: Vec::new(),
-        emergency_units: 0,
-        hold_max_us: 0,
-        release_every_ns: 0,
-        cooldown_us: 0,
+        shadow: policy.shadow,
+        lanes: policy
+            .lanes
+            .iter()
+            .map(|lane| v1::Lane {
+                name: lane.name.clone(),
+                max_wait_us: lane.max_wait_us.unwrap_or(policy.max_wait_us),
+            })
+            .collect(),
+        emergency_units: match policy.failure_mode {
+            FailureMode::Emergency { units } => units.unwrap_or(0),
+            FailureMode::Closed | FailureMode::Open => 0,
+        },
+        hold_max_us: policy.hold_max_us,
+        release_every_ns: match policy.kind {
+            Kind::Paced {
+                refill,
+                refill_period_us,
+                ..
+            } => release_every_ns(refill, refill_period_us),
+            _ => 0,
+        },
+        cooldown_us: policy.cooldown_us,
     }
+}
+
+/// The time between two units at the refill's rate, rounded up, and never 0.
+fn release_every_ns(refill: u64, refill_period_us: u64) -> u64 {
+    let period_ns = u128::from(refill_period_us) * 1_000;
+    let every_ns = period_ns.div_ceil(u128::from(refill.max(1))).max(1);
+    u64::try_from(every_ns).unwrap_or(u64::MAX)
 }
 
 fn lease_state(lease: LeaseView) -> v1::LeaseState {

@@ -225,6 +225,7 @@ impl Coordinator {
                 spent_total: report.spent_total,
                 returned_total: report.returned_total,
                 held: report.held,
+                overrun_total: 0,
                 ages: report.ages,
             })
             .collect();

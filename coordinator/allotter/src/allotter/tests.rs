@@ -127,6 +127,7 @@ impl Desk {
                     spent_total: level.spent_total,
                     returned_total: level.returned_total,
                     held: 0,
+                    overrun_total: 0,
                     ages: vec![SpentAge {
                         units: 0,
                         age_us: 0,

@@ -6,15 +6,16 @@ use crate::{
     entry::{Command, Rule, SessionId},
     ledger::Ledger,
     outcome::{CommandOutcome, CommandRefusal},
-    policy::Policy,
+    policy::{Policy, check_name},
     sessions::Session,
     settings::Settings,
 };
 
-use super::{edit, settle, spend};
+use super::{
+    correct::{self, Words},
+    edit, invalid, roll, settle, spend,
+};
 
-/// The longest name of a policy.
-const NAME_BYTES_MAX: usize = 64;
 /// The longest holder name and identity.
 const HOLDER_BYTES_MAX: usize = 128;
 const IDENTITY_BYTES_MAX: usize = 512;
@@ -43,6 +44,24 @@ pub(crate) fn command(ledger: &mut Ledger, command: &Command) -> CommandOutcome 
         Command::Spend { key, units } => {
             Ok(CommandOutcome::Spent(spend::spend(ledger, key, *units)))
         }
+        Command::Correct {
+            key,
+            id,
+            change,
+            reason,
+            by,
+            wall_unix_us,
+        } => {
+            let words = Words {
+                id,
+                reason,
+                by,
+                wall_unix_us: *wall_unix_us,
+            };
+            correct::correct(ledger, key, *change, &words)
+        }
+        Command::CoolDown { key } => Ok(cool_down(ledger, key)),
+        Command::CorrectPeriod(bounds) => roll::correct(ledger, bounds),
         Command::PutSettings(settings) => put_settings(ledger, settings),
         Command::RegisterNode { node_id, disk_id } => register_node(ledger, *node_id, *disk_id),
         Command::NameCluster { cluster_id } => Ok(name_cluster(ledger, *cluster_id)),
@@ -51,10 +70,6 @@ pub(crate) fn command(ledger: &mut Ledger, command: &Command) -> CommandOutcome 
 }
 
 type Done = Result<CommandOutcome, CommandRefusal>;
-
-fn invalid(text: impl Into<String>) -> CommandRefusal {
-    CommandRefusal::Invalid(text.into())
-}
 
 fn open(ledger: &mut Ledger, id: SessionId, holder: &str, identity: &str) -> Done {
     if holder.is_empty() || holder.len() > HOLDER_BYTES_MAX {
@@ -94,18 +109,8 @@ fn end_session(ledger: &mut Ledger, id: SessionId) -> Done {
     Ok(CommandOutcome::Done { changed })
 }
 
-fn check_name(name: &str) -> Result<(), CommandRefusal> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(allowed) {
-        return Err(invalid(format!(
-            "name must have 1 to {NAME_BYTES_MAX} characters of A-Z, a-z, 0-9, '.', '_' and '-'"
-        )));
-    }
-    Ok(())
-}
-
 fn put_policy(ledger: &mut Ledger, name: &str, policy: &Policy) -> Done {
-    check_name(name)?;
+    check_name("name", name).map_err(invalid)?;
     policy.validate().map_err(invalid)?;
     if ledger
         .rules
@@ -172,6 +177,18 @@ fn delete_budget(ledger: &mut Ledger, pattern: &leasehold_key::Pattern) -> Done 
         account.binding.pattern.as_ref() == Some(pattern)
     });
     Ok(DONE)
+}
+
+/// The key stays refused for its policy's cool-down, from now on, unless it does so
+/// already.
+fn cool_down(ledger: &mut Ledger, key: &leasehold_key::Key) -> CommandOutcome {
+    let now_us = ledger.now_us;
+    let changed = ledger
+        .accounts
+        .update(key, now_us, |account| account.cool_down(now_us));
+    CommandOutcome::Done {
+        changed: changed == Some(true),
+    }
 }
 
 fn put_settings(ledger: &mut Ledger, settings: &Settings) -> Done {

@@ -48,7 +48,9 @@ pub(super) fn follow_drift(ledger: &mut Ledger) {
 
 fn rebind(ledger: &mut Ledger, edits: Vec<(Key, Arc<Binding>)>) {
     let index = ledger.last_index;
+    let periods = Arc::clone(ledger.accounts.periods());
     let moment = Moment {
+        periods: &periods,
         now_us: ledger.now_us,
         inherited_until_us: ledger.inherited_until_us,
         drift_ppm: ledger.settings.max_drift_ppm,

@@ -46,20 +46,23 @@ pub(crate) fn grant(ledger: &mut Ledger, grant: &Grant) -> GrantOutcome {
         let binding = binding.clone();
         let books = fresh_books(ledger, &binding, now_us);
         let mut account = Account::new(key.clone(), binding, books, index);
-        let free = account.free_at(now_us);
-        let given = units.min(free);
+        let given = if account.books.tells() {
+            0
+        } else {
+            units.min(account.free_at(now_us))
+        };
         let mut outcome = GrantOutcome {
             units: given,
             ..refused_none()
         };
-        if given < units {
+        if given < units && !account.books.tells() {
             let when_us = account.more_free_when(now_us);
             outcome.refusal = Some(refusal(
                 Code::Limit,
                 when_us.map(|when_us| when_us.saturating_sub(now_us)),
             ));
         }
-        if given > 0 {
+        if given > 0 || account.books.tells() {
             (outcome.generation, outcome.granted_total) = account.grant(id, given, index, now_us);
             ledger.accounts.insert(account);
             ledger.sessions.hold(id, key);
@@ -85,6 +88,17 @@ pub(crate) fn grant(ledger: &mut Ledger, grant: &Grant) -> GrantOutcome {
                     return (outcome, false);
                 }
             }
+        }
+        if account.books.tells() {
+            // The lease is where its holder's totals are kept; nothing is granted.
+            if opens {
+                (outcome.generation, outcome.granted_total) = account.grant(id, 0, index, now_us);
+            }
+            return (outcome, opens);
+        }
+        if let Some(cooling_us) = account.cooling_us(now_us) {
+            outcome.refusal = Some(refusal(Code::Cooldown, Some(cooling_us)));
+            return (outcome, false);
         }
         let given = units.min(account.free_at(now_us)).min(room);
         if given > 0 {

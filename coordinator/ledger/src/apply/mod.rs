@@ -2,9 +2,11 @@
 //! Every check precedes the first write, so that a refused item changed nothing.
 
 mod command;
+mod correct;
 mod edit;
 mod expiry;
 mod grant;
+mod roll;
 mod settle;
 mod spend;
 mod sync;
@@ -12,6 +14,7 @@ mod sync;
 pub(crate) use command::command;
 pub(crate) use expiry::expire_due;
 pub(crate) use grant::grant;
+pub(crate) use roll::roll;
 pub(crate) use sync::sync;
 
 use std::sync::Arc;
@@ -23,7 +26,7 @@ use crate::{
     entry::SessionId,
     kind::Books,
     ledger::Ledger,
-    outcome::{Code, Refusal},
+    outcome::{Code, CommandRefusal, Refusal},
     rules::{Binding, Source},
     sessions::{Sessions, Tombstone},
 };
@@ -36,6 +39,10 @@ const fn refusal(code: Code, retry_after_us: Option<u64>) -> Refusal {
         code,
         retry_after_us,
     }
+}
+
+fn invalid(text: impl Into<String>) -> CommandRefusal {
+    CommandRefusal::Invalid(text.into())
 }
 
 /// The rule that a key's account follows now; none when its budget is gone, or
@@ -55,10 +62,12 @@ pub(crate) fn fresh_books(ledger: &Ledger, binding: &Binding, now_us: u64) -> Bo
     let drift_ppm = ledger.settings.max_drift_ppm;
     let inherited_until_us = ledger.inherited_until_us;
     let inherited = (inherited_until_us > 0).then_some(inherited_until_us);
-    match binding.strict_from_us.max(inherited) {
-        None => Books::new(kind, drift_ppm, now_us),
+    let strict_from_us = binding.strict_from_us.filter(|_| kind.looks_back());
+    let periods = ledger.accounts.periods();
+    match strict_from_us.max(inherited) {
+        None => Books::new(kind, drift_ppm, now_us, periods),
         Some(at_us) => {
-            let mut books = Books::exhausted(kind, drift_ppm, at_us);
+            let mut books = Books::exhausted(kind, drift_ppm, at_us, periods);
             books.settle(now_us);
             books
         }

@@ -53,6 +53,7 @@ fn settle_live(ledger: &mut Ledger, id: SessionId, leases: &[SettledLease]) {
             returned_total: 0,
             held: 0,
             ages: Vec::new(),
+            overrun_total: 0,
         };
         let reported = ledger.accounts.update(&lease.key, now_us, |account| {
             account.report(id, &report, true, now_us)

@@ -58,13 +58,20 @@ pub(super) fn spend(ledger: &mut Ledger, key: &Key, units: u64) -> SpendOutcome 
 
 /// Charges all units or none.
 fn charge(account: &mut Account, units: u64, now_us: u64, room: bool) -> Result<(), Code> {
+    if !account.books.can_be_spent() {
+        return Err(Code::WrongKind);
+    }
     if units == 0 {
         return Ok(());
+    }
+    if account.cooling_us(now_us).is_some() {
+        return Err(Code::Cooldown);
     }
     if units > account.books.limit() {
         return Err(Code::CostAboveLimit);
     }
     if units > account.free_at(now_us) {
+        account.cool_down(now_us);
         return Err(Code::Limit);
     }
     if !room {
@@ -92,7 +99,8 @@ fn outcome(
             .books
             .free_when(units, now_us, account.outstanding)
             .or_else(|| earliest_deadline(account, &ledger.sessions))
-            .map(after),
+            .map(|when_us| after(when_us.max(account.cooling_until_us))),
+        Code::Cooldown => account.cooling_us(now_us),
         Code::TooManyAccounts => Some(ACCOUNTS_RETRY_US),
         _ => None,
     };

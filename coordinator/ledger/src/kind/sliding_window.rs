@@ -221,6 +221,26 @@ impl SlidingWindow {
         exact::sub(units, left)
     }
 
+    /// Uncounts units by hand, the latest dates first; gives how many.
+    pub(crate) fn uncount(&mut self, units: u64) -> u64 {
+        let mut left = units;
+        while left > 0
+            && let Some(slot) = self.slots.back_mut()
+        {
+            let taken = left.min(slot.units);
+            self.hashes.remove(slot.hash());
+            slot.units = exact::sub(slot.units, taken);
+            left = exact::sub(left, taken);
+            self.counted = exact::sub(self.counted, taken);
+            if slot.units == 0 {
+                self.slots.pop_back();
+            } else {
+                self.hashes.add(slot.hash());
+            }
+        }
+        exact::sub(units, left)
+    }
+
     pub(crate) fn drained_when(&self, units: u64) -> Option<u64> {
         let mut drained = 0_u64;
         self.slots.iter().find_map(|slot| {
@@ -238,7 +258,7 @@ impl SlidingWindow {
         &mut self,
         limit: u64,
         window_us: u64,
-        moment: &Moment,
+        moment: &Moment<'_>,
         outstanding: u64,
     ) -> Rebound {
         let (old_window_us, old_hold_us) = (self.window_us, self.hold_us);

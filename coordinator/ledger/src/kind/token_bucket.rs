@@ -109,6 +109,17 @@ impl TokenBucket {
         self.counted = exact::add(self.counted, units);
     }
 
+    /// Uncounts units by hand; gives how many.
+    pub(crate) fn uncount(&mut self, units: u64) -> u64 {
+        let uncounted = units.min(self.counted);
+        self.counted = exact::sub(self.counted, uncounted);
+        if self.counted == 0 {
+            // A full bucket keeps no fraction.
+            self.remainder = 0;
+        }
+        uncounted
+    }
+
     pub(crate) fn drained_when(&self, units: u64) -> Option<u64> {
         if units > self.counted {
             return None;

@@ -4,14 +4,15 @@ use prost::Message;
 use thiserror::Error;
 
 use super::{
-    IdMessage, PolicyMessage, RuleMessage, SettingsMessage, VERSION, VERSION_OF_IDS,
-    read_cluster_id, read_id, read_key, read_pattern, read_policy, read_rule, read_settings,
-    settings_version, version_of, write_cluster_id, write_id, write_policy, write_rule,
-    write_settings,
+    CalendarMessage, IdMessage, PolicyMessage, RuleMessage, SettingsMessage, VERSION,
+    VERSION_OF_IDS, VERSION_OF_KINDS, read_calendar, read_cluster_id, read_id, read_key,
+    read_pattern, read_policy, read_rule, read_settings, settings_version, version_of,
+    write_calendar, write_cluster_id, write_id, write_policy, write_rule, write_settings,
 };
 use crate::{
+    correction::Change,
     digest,
-    entry::{Command, Entry, Grant, Report, Rule, SettledLease, SpentAge, Sync},
+    entry::{Command, Entry, Grant, Report, Roll, Rule, SettledLease, SpentAge, Sync},
 };
 
 /// Bytes that are not an entry or a part of the ledger that this version reads.
@@ -63,6 +64,38 @@ struct EntryMessage {
     commands: Vec<CommandMessage>,
     #[prost(message, repeated, tag = "5")]
     grants: Vec<GrantMessage>,
+    /// From version 6 on.
+    #[prost(message, repeated, tag = "6")]
+    rolls: Vec<RollMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RollMessage {
+    #[prost(message, optional, tag = "1")]
+    calendar: Option<CalendarMessage>,
+    #[prost(int64, tag = "2")]
+    start_unix_us: i64,
+    #[prost(int64, tag = "3")]
+    end_unix_us: i64,
+    #[prost(uint64, tag = "4")]
+    ends_in_us: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct CorrectMessage {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(string, tag = "2")]
+    id: String,
+    /// None: a reset.
+    #[prost(int64, optional, tag = "3")]
+    adjust: Option<i64>,
+    #[prost(string, tag = "4")]
+    reason: String,
+    #[prost(string, tag = "5")]
+    by: String,
+    #[prost(int64, tag = "6")]
+    wall_unix_us: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -95,6 +128,9 @@ struct ReportMessage {
     held: u64,
     #[prost(message, repeated, tag = "7")]
     ages: Vec<AgeMessage>,
+    /// From version 6 on.
+    #[prost(uint64, tag = "8")]
+    overrun_total: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -117,7 +153,10 @@ struct GrantMessage {
 
 #[derive(Clone, PartialEq, Message)]
 struct CommandMessage {
-    #[prost(oneof = "CommandKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(
+        oneof = "CommandKind",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14"
+    )]
     kind: Option<CommandKind>,
 }
 
@@ -146,6 +185,15 @@ enum CommandKind {
     /// From version 3 on.
     #[prost(message, tag = "11")]
     NameCluster(IdMessage),
+    /// From version 6 on.
+    #[prost(message, tag = "12")]
+    Correct(CorrectMessage),
+    /// From version 6 on.
+    #[prost(string, tag = "13")]
+    CoolDown(String),
+    /// From version 6 on.
+    #[prost(message, tag = "14")]
+    CorrectPeriod(RollMessage),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -222,6 +270,7 @@ impl Entry {
             syncs: self.syncs.iter().map(write_sync).collect(),
             commands: self.commands.iter().map(write_command).collect(),
             grants: self.grants.iter().map(write_grant).collect(),
+            rolls: self.rolls.iter().map(write_roll).collect(),
         };
         message.encode_to_vec()
     }
@@ -235,10 +284,16 @@ impl Entry {
                 ..
             } => version_of(policy),
             Command::NameCluster { .. } => VERSION_OF_IDS,
+            Command::Correct { .. } | Command::CoolDown { .. } | Command::CorrectPeriod(_) => {
+                VERSION_OF_KINDS
+            }
             Command::PutSettings(settings) => settings_version(settings),
             _ => 1,
         });
-        versions.max().unwrap_or(1)
+        let overruns = self.syncs.iter().flat_map(|sync| &sync.reports);
+        let newer = !self.rolls.is_empty() || overruns.into_iter().any(|r| r.overrun_total > 0);
+        let least = if newer { VERSION_OF_KINDS } else { 1 };
+        versions.max().unwrap_or(1).max(least)
     }
 
     /// Reads what [`Entry::encode`] wrote.
@@ -270,8 +325,31 @@ impl Entry {
                 .into_iter()
                 .map(read_grant)
                 .collect::<Result<_, _>>()?,
+            rolls: message
+                .rolls
+                .into_iter()
+                .map(read_roll)
+                .collect::<Result<_, _>>()?,
         })
     }
+}
+
+fn write_roll(roll: &Roll) -> RollMessage {
+    RollMessage {
+        calendar: Some(write_calendar(&roll.calendar)),
+        start_unix_us: roll.start_unix_us,
+        end_unix_us: roll.end_unix_us,
+        ends_in_us: roll.ends_in_us,
+    }
+}
+
+fn read_roll(message: RollMessage) -> Result<Roll, FormatError> {
+    Ok(Roll {
+        calendar: read_calendar(message.calendar)?,
+        start_unix_us: message.start_unix_us,
+        end_unix_us: message.end_unix_us,
+        ends_in_us: message.ends_in_us,
+    })
 }
 
 fn write_sync(sync: &Sync) -> SyncMessage {
@@ -314,6 +392,7 @@ fn write_report(report: &Report) -> ReportMessage {
                 age_us: age.age_us,
             })
             .collect(),
+        overrun_total: report.overrun_total,
     }
 }
 
@@ -333,6 +412,7 @@ fn read_report(message: ReportMessage) -> Result<Report, FormatError> {
                 age_us: age.age_us,
             })
             .collect(),
+        overrun_total: message.overrun_total,
     })
 }
 
@@ -394,6 +474,26 @@ fn write_command(command: &Command) -> CommandMessage {
             key: key.as_str().to_owned(),
             units: *units,
         }),
+        Command::Correct {
+            key,
+            id,
+            change,
+            reason,
+            by,
+            wall_unix_us,
+        } => CommandKind::Correct(CorrectMessage {
+            key: key.as_str().to_owned(),
+            id: id.clone(),
+            adjust: match change {
+                Change::Adjust(units) => Some(*units),
+                Change::Reset => None,
+            },
+            reason: reason.clone(),
+            by: by.clone(),
+            wall_unix_us: *wall_unix_us,
+        }),
+        Command::CoolDown { key } => CommandKind::CoolDown(key.as_str().to_owned()),
+        Command::CorrectPeriod(bounds) => CommandKind::CorrectPeriod(write_roll(bounds)),
         Command::PutSettings(settings) => CommandKind::PutSettings(write_settings(settings)),
         Command::RegisterNode { node_id, disk_id } => {
             let (disk_upper, disk_lower) = digest::halves(*disk_id);
@@ -455,6 +555,18 @@ fn read_command(message: CommandMessage) -> Result<Command, FormatError> {
                 key: read_key(&spend.key)?,
                 units: spend.units,
             },
+            CommandKind::Correct(correct) => Command::Correct {
+                key: read_key(&correct.key)?,
+                id: correct.id,
+                change: correct.adjust.map_or(Change::Reset, Change::Adjust),
+                reason: correct.reason,
+                by: correct.by,
+                wall_unix_us: correct.wall_unix_us,
+            },
+            CommandKind::CoolDown(key) => Command::CoolDown {
+                key: read_key(&key)?,
+            },
+            CommandKind::CorrectPeriod(bounds) => Command::CorrectPeriod(read_roll(bounds)?),
             CommandKind::PutSettings(settings) => {
                 Command::PutSettings(read_settings(Some(settings))?)
             }

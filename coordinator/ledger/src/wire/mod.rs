@@ -9,13 +9,13 @@ mod entry;
 mod state;
 
 use account::AccountMessage;
-pub(crate) use account::{account_record, read_account};
+pub(crate) use account::{account_record, correction_bytes, read_account};
 pub use entry::FormatError;
 pub(crate) use state::{
     Header, Record, RecordKind, budget_bytes, budget_record, footer_record, header_record,
-    named_policy_bytes, named_policy_record, node_record, policy_bytes, read_budget, read_header,
-    read_named_policy, read_session, read_tombstone, session_record, settings_bytes,
-    tombstone_record,
+    named_policy_bytes, named_policy_record, node_record, period_bytes, period_record,
+    policy_bytes, read_budget, read_header, read_named_policy, read_period, read_session,
+    read_tombstone, session_record, settings_bytes, tombstone_record,
 };
 
 use leasehold_key::{Key, Pattern};
@@ -23,13 +23,13 @@ use leasehold_key::{Key, Pattern};
 use crate::{
     digest,
     entry::{Rule, SessionId},
-    policy::{FailureMode, Kind, Policy},
+    policy::{Calendar, FailureMode, HOLD_MAX_US_DEFAULT, Kind, Lane, PeriodUnit, Policy},
     settings::Settings,
 };
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct PolicyMessage {
-    #[prost(oneof = "KindMessage", tags = "1, 2")]
+    #[prost(oneof = "KindMessage", tags = "1, 2, 9, 10, 11, 12, 13, 14")]
     kind: Option<KindMessage>,
     #[prost(uint32, tag = "3")]
     slice_factor_milli: u32,
@@ -45,10 +45,62 @@ pub(crate) struct PolicyMessage {
     /// From version 2 on.
     #[prost(uint64, optional, tag = "8")]
     horizon_us: Option<u64>,
+    /// From version 6 on, as everything below.
+    #[prost(message, repeated, tag = "15")]
+    lanes: Vec<LaneMessage>,
+    #[prost(uint64, tag = "16")]
+    cooldown_us: u64,
+    #[prost(bool, tag = "17")]
+    shadow: bool,
+    /// 0: the default.
+    #[prost(uint64, tag = "18")]
+    hold_max_us: u64,
+    /// Of the emergency mode.
+    #[prost(uint64, optional, tag = "19")]
+    emergency_units: Option<u64>,
 }
 
+#[derive(Clone, PartialEq, prost::Message)]
+struct LaneMessage {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(uint64, tag = "2")]
+    reserve: u64,
+    #[prost(uint64, optional, tag = "3")]
+    max_wait_us: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct CalendarMessage {
+    #[prost(uint32, tag = "1")]
+    unit: u32,
+    #[prost(string, tag = "2")]
+    time_zone: String,
+    #[prost(uint32, tag = "3")]
+    anchor: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PeriodKindMessage {
+    #[prost(uint64, tag = "1")]
+    limit: u64,
+    #[prost(message, optional, tag = "2")]
+    calendar: Option<CalendarMessage>,
+    #[prost(uint64, tag = "3")]
+    carry_over: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct LimitMessage {
+    #[prost(uint64, tag = "1")]
+    limit: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct NothingMessage {}
+
 /// The newest version of entries and of snapshots that is read and written.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// The version that settings need to be written in full; see [`version_of`].
 pub(crate) const fn settings_version(settings: &Settings) -> u32 {
@@ -62,8 +114,19 @@ pub(crate) const fn settings_version(settings: &Settings) -> u32 {
 /// The version that a policy needs to be written in full. What version 1 can
 /// express is written as version 1: its bytes do not change, and nodes that know
 /// nothing newer go on reading it, until somebody uses a newer setting.
-pub(crate) const fn version_of(policy: &Policy) -> u32 {
-    if policy.reserve == 0 && policy.horizon_us.is_none() {
+pub(crate) fn version_of(policy: &Policy) -> u32 {
+    let newer = !policy.lanes.is_empty()
+        || policy.cooldown_us != 0
+        || policy.shadow
+        || policy.hold_max_us != HOLD_MAX_US_DEFAULT
+        || matches!(policy.failure_mode, FailureMode::Emergency { .. })
+        || !matches!(
+            policy.kind,
+            Kind::SlidingWindow { .. } | Kind::TokenBucket { .. }
+        );
+    if newer {
+        VERSION_OF_KINDS
+    } else if policy.reserve == 0 && policy.horizon_us.is_none() {
         1
     } else {
         2
@@ -74,6 +137,9 @@ pub(crate) const fn version_of(policy: &Policy) -> u32 {
 pub(crate) const VERSION_OF_IDS: u32 = 3;
 /// The version from which on a restored cluster knows what it was restored from.
 pub(crate) const VERSION_OF_ANCESTORS: u32 = 5;
+/// The version from which on there are more kinds than windows and buckets, lanes,
+/// corrections, periods, reservations and cool-downs.
+pub(crate) const VERSION_OF_KINDS: u32 = 6;
 
 #[derive(Clone, PartialEq, prost::Oneof)]
 enum KindMessage {
@@ -81,6 +147,18 @@ enum KindMessage {
     SlidingWindow(SlidingWindowMessage),
     #[prost(message, tag = "2")]
     TokenBucket(TokenBucketMessage),
+    #[prost(message, tag = "9")]
+    Paced(TokenBucketMessage),
+    #[prost(message, tag = "10")]
+    Period(PeriodKindMessage),
+    #[prost(message, tag = "11")]
+    Total(LimitMessage),
+    #[prost(message, tag = "12")]
+    Concurrency(LimitMessage),
+    #[prost(message, tag = "13")]
+    Estimate(SlidingWindowMessage),
+    #[prost(message, tag = "14")]
+    Unlimited(NothingMessage),
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -174,38 +252,53 @@ fn read_pattern(text: &str) -> Result<Pattern, FormatError> {
     })
 }
 
-fn write_policy(policy: &Policy) -> PolicyMessage {
-    let kind = match policy.kind {
+fn write_kind(kind: &Kind) -> KindMessage {
+    match kind {
         Kind::SlidingWindow { limit, window_us } => {
-            KindMessage::SlidingWindow(SlidingWindowMessage { limit, window_us })
+            KindMessage::SlidingWindow(SlidingWindowMessage {
+                limit: *limit,
+                window_us: *window_us,
+            })
         }
         Kind::TokenBucket {
             capacity,
             refill,
             refill_period_us,
         } => KindMessage::TokenBucket(TokenBucketMessage {
+            capacity: *capacity,
+            refill: *refill,
+            refill_period_us: *refill_period_us,
+        }),
+        Kind::Paced {
             capacity,
             refill,
             refill_period_us,
+        } => KindMessage::Paced(TokenBucketMessage {
+            capacity: *capacity,
+            refill: *refill,
+            refill_period_us: *refill_period_us,
         }),
-    };
-    PolicyMessage {
-        kind: Some(kind),
-        slice_factor_milli: policy.slice_factor_milli,
-        max_wait_us: policy.max_wait_us,
-        failure_mode: match policy.failure_mode {
-            FailureMode::Closed => 0,
-            FailureMode::Open => 1,
-        },
-        public_name: policy.public_name.clone(),
-        reserve: policy.reserve,
-        horizon_us: policy.horizon_us,
+        Kind::Period {
+            limit,
+            calendar,
+            carry_over,
+        } => KindMessage::Period(PeriodKindMessage {
+            limit: *limit,
+            calendar: Some(write_calendar(calendar)),
+            carry_over: *carry_over,
+        }),
+        Kind::Total { limit } => KindMessage::Total(LimitMessage { limit: *limit }),
+        Kind::Concurrency { limit } => KindMessage::Concurrency(LimitMessage { limit: *limit }),
+        Kind::Estimate { limit, window_us } => KindMessage::Estimate(SlidingWindowMessage {
+            limit: *limit,
+            window_us: *window_us,
+        }),
+        Kind::Unlimited => KindMessage::Unlimited(NothingMessage {}),
     }
 }
 
-fn read_policy(message: Option<PolicyMessage>) -> Result<Policy, FormatError> {
-    let message = message.ok_or(FormatError::Missing { field: "policy" })?;
-    let kind = match message.kind.ok_or(FormatError::Missing { field: "kind" })? {
+fn read_kind(kind: KindMessage) -> Result<Kind, FormatError> {
+    Ok(match kind {
         KindMessage::SlidingWindow(SlidingWindowMessage { limit, window_us }) => {
             Kind::SlidingWindow { limit, window_us }
         }
@@ -218,14 +311,112 @@ fn read_policy(message: Option<PolicyMessage>) -> Result<Policy, FormatError> {
             refill,
             refill_period_us,
         },
+        KindMessage::Paced(TokenBucketMessage {
+            capacity,
+            refill,
+            refill_period_us,
+        }) => Kind::Paced {
+            capacity,
+            refill,
+            refill_period_us,
+        },
+        KindMessage::Period(PeriodKindMessage {
+            limit,
+            calendar,
+            carry_over,
+        }) => Kind::Period {
+            limit,
+            calendar: read_calendar(calendar)?,
+            carry_over,
+        },
+        KindMessage::Total(LimitMessage { limit }) => Kind::Total { limit },
+        KindMessage::Concurrency(LimitMessage { limit }) => Kind::Concurrency { limit },
+        KindMessage::Estimate(SlidingWindowMessage { limit, window_us }) => {
+            Kind::Estimate { limit, window_us }
+        }
+        KindMessage::Unlimited(NothingMessage {}) => Kind::Unlimited,
+    })
+}
+
+pub(crate) fn write_calendar(calendar: &Calendar) -> CalendarMessage {
+    CalendarMessage {
+        unit: match calendar.unit {
+            PeriodUnit::Hour => 0,
+            PeriodUnit::Day => 1,
+            PeriodUnit::Week => 2,
+            PeriodUnit::Month => 3,
+        },
+        time_zone: calendar.time_zone.clone(),
+        anchor: calendar.anchor.into(),
+    }
+}
+
+pub(crate) fn read_calendar(message: Option<CalendarMessage>) -> Result<Calendar, FormatError> {
+    let message = message.ok_or(FormatError::Missing { field: "calendar" })?;
+    let unit = match message.unit {
+        0 => PeriodUnit::Hour,
+        1 => PeriodUnit::Day,
+        2 => PeriodUnit::Week,
+        3 => PeriodUnit::Month,
+        unit => {
+            return Err(FormatError::Value {
+                field: "unit",
+                why: format!("{unit} is none of 0 to 3"),
+            });
+        }
     };
+    let anchor = u8::try_from(message.anchor).map_err(|_| FormatError::Value {
+        field: "anchor",
+        why: format!("{} is more than 31", message.anchor),
+    })?;
+    Ok(Calendar {
+        unit,
+        time_zone: message.time_zone,
+        anchor,
+    })
+}
+
+fn write_policy(policy: &Policy) -> PolicyMessage {
+    PolicyMessage {
+        kind: Some(write_kind(&policy.kind)),
+        slice_factor_milli: policy.slice_factor_milli,
+        max_wait_us: policy.max_wait_us,
+        failure_mode: match policy.failure_mode {
+            FailureMode::Closed => 0,
+            FailureMode::Open => 1,
+            FailureMode::Emergency { .. } => 2,
+        },
+        public_name: policy.public_name.clone(),
+        reserve: policy.reserve,
+        horizon_us: policy.horizon_us,
+        lanes: policy.lanes.iter().map(write_lane).collect(),
+        cooldown_us: policy.cooldown_us,
+        shadow: policy.shadow,
+        hold_max_us: if policy.hold_max_us == HOLD_MAX_US_DEFAULT {
+            0
+        } else {
+            policy.hold_max_us
+        },
+        emergency_units: match policy.failure_mode {
+            FailureMode::Emergency { units } => units,
+            FailureMode::Closed | FailureMode::Open => None,
+        },
+    }
+}
+
+fn read_policy(message: Option<PolicyMessage>) -> Result<Policy, FormatError> {
+    let message = message.ok_or(FormatError::Missing { field: "policy" })?;
+    let kind = read_kind(message.kind.ok_or(FormatError::Missing { field: "kind" })?)?;
     let failure_mode = match message.failure_mode {
         0 => FailureMode::Closed,
         1 => FailureMode::Open,
+        2 => FailureMode::Emergency {
+            units: message.emergency_units,
+        },
         mode => {
             return Err(FormatError::Value {
                 field: "failure_mode",
-                why: format!("{mode} is neither 0 nor 1"),
+                why: format!("{mode} is none of 0 to 2"),
             });
         }
     };
@@ -237,7 +428,30 @@ fn read_policy(message: Option<PolicyMessage>) -> Result<Policy, FormatError> {
         horizon_us: message.horizon_us,
         failure_mode,
         public_name: message.public_name,
+        lanes: message.lanes.into_iter().map(read_lane).collect(),
+        cooldown_us: message.cooldown_us,
+        shadow: message.shadow,
+        hold_max_us: match message.hold_max_us {
+            0 => HOLD_MAX_US_DEFAULT,
+            hold_max_us => hold_max_us,
+        },
     })
+}
+
+fn write_lane(lane: &Lane) -> LaneMessage {
+    LaneMessage {
+        name: lane.name.clone(),
+        reserve: lane.reserve,
+        max_wait_us: lane.max_wait_us,
+    }
+}
+
+fn read_lane(message: LaneMessage) -> Lane {
+    Lane {
+        name: message.name,
+        reserve: message.reserve,
+        max_wait_us: message.max_wait_us,
+    }
 }
 
 fn write_rule(rule: &Rule) -> RuleMessage {

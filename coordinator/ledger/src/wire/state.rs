@@ -7,14 +7,16 @@ use leasehold_key::Pattern;
 use prost::Message;
 
 use super::{
-    AccountMessage, FormatError, IdMessage, PolicyMessage, RuleMessage, SettingsMessage,
-    read_cluster_id, read_id, read_key, read_pattern, read_policy, read_rule, read_settings,
-    write_cluster_id, write_id, write_policy, write_rule, write_settings,
+    AccountMessage, CalendarMessage, FormatError, IdMessage, PolicyMessage, RuleMessage,
+    SettingsMessage, read_calendar, read_cluster_id, read_id, read_key, read_pattern, read_policy,
+    read_rule, read_settings, write_calendar, write_cluster_id, write_id, write_policy, write_rule,
+    write_settings,
 };
 use crate::{
     digest,
     entry::{Rule, SessionId},
-    policy::Policy,
+    kind::Period,
+    policy::{Calendar, Policy},
     rules::{Budget, NamedPolicy},
     sessions::{Session, Tombstone, TombstoneLease},
     settings::Settings,
@@ -23,11 +25,12 @@ use crate::{
 /// One object.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Record {
-    #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub(crate) kind: Option<RecordKind>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
+#[expect(clippy::large_enum_variant, reason = "one record at a time")]
 pub(crate) enum RecordKind {
     #[prost(message, tag = "1")]
     Header(HeaderMessage),
@@ -45,6 +48,9 @@ pub(crate) enum RecordKind {
     Account(AccountMessage),
     #[prost(message, tag = "8")]
     Footer(FooterMessage),
+    /// From version 6 on.
+    #[prost(message, tag = "9")]
+    Period(PeriodMessage),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -155,6 +161,25 @@ struct TombstoneLeaseMessage {
     presumed: u64,
     #[prost(uint64, tag = "5")]
     epoch: u64,
+}
+
+/// The present period of a calendar.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct PeriodMessage {
+    #[prost(message, optional, tag = "1")]
+    calendar: Option<CalendarMessage>,
+    #[prost(uint64, tag = "2")]
+    number: u64,
+    #[prost(uint64, tag = "3")]
+    index: u64,
+    #[prost(uint64, tag = "4")]
+    began_us: u64,
+    #[prost(int64, tag = "5")]
+    start_unix_us: i64,
+    #[prost(int64, tag = "6")]
+    end_unix_us: i64,
+    #[prost(uint64, tag = "7")]
+    end_us_about: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -279,6 +304,39 @@ pub(crate) fn node_record(node_id: u64, disk_id: u128) -> RecordKind {
         disk_upper,
         disk_lower,
     })
+}
+
+fn write_period(calendar: &Calendar, period: &Period) -> PeriodMessage {
+    PeriodMessage {
+        calendar: Some(write_calendar(calendar)),
+        number: period.number,
+        index: period.index,
+        began_us: period.began_us,
+        start_unix_us: period.start_unix_us,
+        end_unix_us: period.end_unix_us,
+        end_us_about: period.end_us_about,
+    }
+}
+
+/// A calendar's present period in bytes, for hashes.
+pub(crate) fn period_bytes(calendar: &Calendar, period: &Period) -> Vec<u8> {
+    write_period(calendar, period).encode_to_vec()
+}
+
+pub(crate) fn period_record(calendar: &Calendar, period: &Period) -> RecordKind {
+    RecordKind::Period(write_period(calendar, period))
+}
+
+pub(crate) fn read_period(message: PeriodMessage) -> Result<(Calendar, Period), FormatError> {
+    let period = Period {
+        number: message.number,
+        index: message.index,
+        began_us: message.began_us,
+        start_unix_us: message.start_unix_us,
+        end_unix_us: message.end_unix_us,
+        end_us_about: message.end_us_about,
+    };
+    Ok((read_calendar(message.calendar)?, period))
 }
 
 pub(crate) fn footer_record(digest: u64, records: u64) -> RecordKind {

@@ -33,6 +33,7 @@ fn entry() -> Entry {
     open_policy.failure_mode = FailureMode::Open;
     Entry {
         now_us: 1_700_000_000_123,
+        rolls: Vec::new(),
         syncs: vec![
             Sync {
                 session,
@@ -56,6 +57,7 @@ fn entry() -> Entry {
                             age_us: u64::MAX,
                         },
                     ],
+                    overrun_total: 0,
                 }],
             },
             Sync {
@@ -71,6 +73,7 @@ fn entry() -> Entry {
                     returned_total: 0,
                     held: 0,
                     ages: Vec::new(),
+                    overrun_total: 0,
                 }],
             },
         ],
@@ -565,7 +568,7 @@ fn ledgers_of_version_4_load_and_give_the_same_bytes() {
 
 #[test]
 fn a_newer_format_is_refused_with_its_version() {
-    for version in [0, 6] {
+    for version in [0, 7] {
         let mut unknown = entry().encode();
         // The first field is the version: one byte of tag, one of value.
         assert_eq!(unknown[..2], [8, 1]);
@@ -574,7 +577,7 @@ fn a_newer_format_is_refused_with_its_version() {
             Entry::decode(&unknown),
             Err(FormatError::UnknownVersion {
                 found: version.into(),
-                known: 5
+                known: 6
             })
         );
         let mut unknown = bytes(&ledger());

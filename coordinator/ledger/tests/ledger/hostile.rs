@@ -206,6 +206,7 @@ fn report(log: &Log, session: u128, claim: &Claim) -> Report {
         returned_total: claim.returned,
         held: claim.held,
         ages: claim.ages.clone(),
+        overrun_total: 0,
     }
 }
 

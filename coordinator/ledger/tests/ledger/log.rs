@@ -159,6 +159,7 @@ pub(crate) fn report(key: &Key, generation: u64) -> Report {
         returned_total: 0,
         held: 0,
         ages: Vec::new(),
+        overrun_total: 0,
     }
 }
 

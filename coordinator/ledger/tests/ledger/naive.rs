@@ -65,6 +65,7 @@ impl Counted {
                     settled_us: now_us,
                 }
             }
+            ref other => unreachable!("{other:?} has a model of its own"),
         }
     }
 
@@ -180,10 +181,7 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn limit(&self) -> u64 {
-        match self.kind {
-            Kind::SlidingWindow { limit, .. } => limit,
-            Kind::TokenBucket { capacity, .. } => capacity,
-        }
+        self.kind.limit()
     }
 
     pub(crate) fn outstanding(&self) -> u64 {

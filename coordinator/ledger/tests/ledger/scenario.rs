@@ -502,6 +502,11 @@ fn command_text(outcome: &CommandOutcome) -> String {
             )
         }
         CommandOutcome::Settled => "settled".to_owned(),
+        CommandOutcome::Corrected {
+            effect,
+            repeated: false,
+        } => format!("corrected {effect:+}"),
+        CommandOutcome::Corrected { effect, .. } => format!("corrected before {effect:+}"),
         CommandOutcome::Done { changed: true } => String::new(),
         CommandOutcome::Done { changed: false } => "no change".to_owned(),
         CommandOutcome::Spent(spent) => match spent.refusal {

@@ -22,15 +22,21 @@ impl Exact {
     #[must_use]
     pub fn new(kind: &Kind) -> Self {
         let rule = match *kind {
-            Kind::SlidingWindow { limit, window_us } => Rule::Log {
-                limit,
-                log: Log::new(Window::Sliding(window_us)),
-            },
             Kind::TokenBucket {
                 capacity,
                 refill,
                 refill_period_us,
+            }
+            | Kind::Paced {
+                capacity,
+                refill,
+                refill_period_us,
             } => Rule::Bucket(Bucket::new(capacity, refill, refill_period_us)),
+            // A scenario has windows and buckets only.
+            _ => Rule::Log {
+                limit: kind.limit(),
+                log: Log::new(Window::Sliding(kind.own_timescale_us())),
+            },
         };
         Self { rule }
     }

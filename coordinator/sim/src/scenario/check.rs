@@ -462,12 +462,18 @@ fn mean(cost: Cost) -> f64 {
 /// What the budget lets one key spend for ever.
 fn units_per_second(path: &str, budget: &NamedBudget, policy: &Policy) -> Result<f64, Invalid> {
     let (units, us) = match policy.kind {
-        Kind::SlidingWindow { limit, window_us } => (limit, window_us),
         Kind::TokenBucket {
             refill,
             refill_period_us,
             ..
+        }
+        | Kind::Paced {
+            refill,
+            refill_period_us,
+            ..
         } => (refill, refill_period_us),
+        // A scenario has windows and buckets only.
+        _ => (policy.kind.limit(), policy.kind.own_timescale_us()),
     };
     if units == 0 {
         return Err(Invalid(format!(

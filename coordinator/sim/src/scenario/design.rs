@@ -106,10 +106,10 @@ impl Design {
 
 /// A design for one window, for each of a setup's keys.
 fn each<L: Limiter + 'static>(setup: &Setup, limiter: impl Fn(u64, u64) -> L) -> Box<dyn Limiter> {
-    let limiters = setup.policies.iter().map(|policy| match policy.kind {
-        Kind::SlidingWindow { limit, window_us } => limiter(limit, window_us),
-        // Not asked for (`knows_buckets`): as a window, a bucket is what it refills.
-        Kind::TokenBucket { capacity, .. } => limiter(capacity, policy.kind.own_timescale_us()),
-    });
+    // Not asked for buckets (`knows_buckets`): as a window, one is what it refills.
+    let limiters = setup
+        .policies
+        .iter()
+        .map(|policy| limiter(policy.kind.limit(), policy.kind.own_timescale_us()));
     Box::new(Keys::new(limiters.collect()))
 }

@@ -147,8 +147,12 @@ pub fn shipped_policy(kind: Kind) -> Policy {
 #[must_use]
 pub fn promise_of(policy: &Policy) -> Promise {
     match policy.kind {
-        Kind::SlidingWindow { limit, window_us } => Promise::Window { limit, window_us },
         Kind::TokenBucket {
+            capacity,
+            refill,
+            refill_period_us,
+        }
+        | Kind::Paced {
             capacity,
             refill,
             refill_period_us,
@@ -157,6 +161,11 @@ pub fn promise_of(policy: &Policy) -> Promise {
             refill,
             refill_period_us,
             tick_us: 1,
+        },
+        // A scenario has windows and buckets only.
+        _ => Promise::Window {
+            limit: policy.kind.limit(),
+            window_us: policy.kind.own_timescale_us(),
         },
     }
 }

@@ -238,6 +238,7 @@ pub(super) fn totals(key: &Key, report: &message::Report) -> Report {
                 age_us: age.age_us,
             })
             .collect(),
+        overrun_total: 0,
     }
 }
 
