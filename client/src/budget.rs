@@ -41,6 +41,15 @@ impl Budget {
         &self.key
     }
 
+    pub(crate) fn slot(&self) -> &Arc<Slot> {
+        &self.slot
+    }
+
+    /// Whether it was made by the client that this is of.
+    pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, shared)
+    }
+
     /// Spends units from what is held here. Synchronous: it never waits, takes no
     /// lock and allocates nothing. `Empty` means that an ask is on its way.
     #[inline]

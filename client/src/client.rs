@@ -28,7 +28,7 @@ const ROOM_AFTER: Duration = Duration::from_secs(1);
 /// the session expires.
 #[derive(Clone, Debug)]
 pub struct Client {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     alive: Arc<Alive>,
     progress: watch::Receiver<Progress>,
 }

@@ -56,6 +56,7 @@ mod convert;
 mod driver;
 mod error;
 mod registry;
+mod together;
 mod transport;
 
 pub use budget::Budget;
@@ -64,3 +65,4 @@ pub use client::Client;
 pub use error::{BudgetError, BuildError};
 pub use leasehold_key::{Key, KeyError};
 pub use leasehold_spend::{BudgetKind, Code, Verdict};
+pub use together::{JointVerdict, RefusedBy};

@@ -170,6 +170,12 @@ impl Books {
         })
     }
 
+    /// Whether what is held of a lease may be spent at `now_ns`.
+    pub(crate) fn is_valid(&mut self, generation: u64, now_ns: u64) -> bool {
+        self.find(generation)
+            .is_some_and(|lease| now_ns < lease.deadline_ns)
+    }
+
     /// Decides held units as spent if their lease is still valid at `now_ns`.
     /// False: they must be released instead.
     pub(crate) fn commit(&mut self, generation: u64, units: u64, now_ns: u64) -> bool {

@@ -35,6 +35,7 @@ mod queue;
 mod refill;
 mod slot;
 mod sync;
+mod together;
 mod verdict;
 mod waiting;
 mod word;
@@ -47,6 +48,7 @@ pub use line::Line;
 pub use queue::Patience;
 pub use refill::{Granted, Sample};
 pub use slot::{Counts, Slot, SlotRule};
+pub use together::{Joint, Together};
 pub use verdict::{Code, Verdict};
 pub use waiting::{Begun, Hold, Waiter};
 

@@ -60,16 +60,50 @@ impl Line {
         if rung.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.hang(index, link);
+    }
+
+    /// Asks the driver to look at several keys in one go: a driver that looks at
+    /// one of those that this call listed looks at all of them.
+    pub fn ring_all(&self, indices: impl IntoIterator<Item = u32>) {
+        // The keys whose ticket this call drew, linked from the first to the last.
+        // Nobody else touches their links before they are hung up.
+        let mut ends: Option<(u32, &AtomicU32)> = None;
+        for index in indices {
+            let (Some(rung), Some(link)) = (at(&self.rung, index), at(&self.links, index)) else {
+                continue;
+            };
+            // As in `ring`.
+            if rung.swap(true, Ordering::AcqRel) {
+                continue;
+            }
+            ends = Some(match ends {
+                None => (index, link),
+                Some((first, last)) => {
+                    // Relaxed: see `hang`.
+                    link.store(first, Ordering::Relaxed);
+                    (index, last)
+                }
+            });
+        }
+        if let Some((first, last)) = ends {
+            self.hang(first, last);
+        }
+    }
+
+    /// Puts a chain of keys before the list: from `first` on they are linked
+    /// already, and `last` is the link of the last one.
+    fn hang(&self, first: u32, last: &AtomicU32) {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             // Relaxed: the release of the exchange below publishes it.
-            link.store(head, Ordering::Relaxed);
-            // Release publishes the link (and all that the ringer did) to the
+            last.store(head, Ordering::Relaxed);
+            // Release publishes the links (and all that the ringer did) to the
             // driver's acquiring swap. There is no ABA: the list is only ever
             // taken whole.
             match self
                 .head
-                .compare_exchange_weak(head, index, Ordering::Release, Ordering::Relaxed)
+                .compare_exchange_weak(head, first, Ordering::Release, Ordering::Relaxed)
             {
                 Ok(_) => break,
                 Err(now) => head = now,
@@ -157,6 +191,23 @@ mod tests {
         line.ring(2);
         assert_eq!(woken.load(Ordering::Relaxed), 2);
         line.ring(99);
+    }
+
+    #[test]
+    fn keys_that_are_rung_for_together_are_listed_together() {
+        let woken = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&woken);
+        let line = Line::new(6, move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
+        line.ring(2);
+        line.ring_all([0, 2, 3, 0, 99]);
+        line.ring_all([2]);
+        line.ring_all([4, 5]);
+        let mut seen = Vec::new();
+        line.take_rung(|index| seen.push(index));
+        assert_eq!(seen, [5, 4, 3, 0, 2]);
+        assert_eq!(woken.load(Ordering::Relaxed), 1);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod bell;
 mod recall;
+mod together;
 
 use std::{
     sync::{

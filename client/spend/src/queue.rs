@@ -92,6 +92,20 @@ impl Queue {
         }
     }
 
+    /// Decides about all requests that `applies` to.
+    pub(crate) fn decide_where(
+        &mut self,
+        applies: impl Fn(&Waiting) -> bool,
+        decision: Decision,
+        wakes: &mut Vec<Waker>,
+    ) {
+        let waiting = self.iter().filter(|(_, waiting)| applies(waiting));
+        let tickets: Vec<u64> = waiting.map(|(ticket, _)| ticket).collect();
+        for ticket in tickets {
+            self.decide(ticket, decision, wakes);
+        }
+    }
+
     /// Takes a request out of the queue without a decision.
     pub(crate) fn leave(&mut self, ticket: u64) -> Option<Waiting> {
         let waiting = self.waiting.remove(&ticket)?;

@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use crate::{
     books::{Lease, Totals},
-    queue::{Decision, Patience},
+    queue::{Decision, Patience, Queue, Waiting},
     slot::{Inner, Slot, SlotRule},
     sync::Ordering,
     verdict::Code,
@@ -216,7 +216,10 @@ impl Slot {
     /// Puts what is left aside if the lease's deadline has passed, so that no
     /// more units are forfeited by spenders who come too late.
     pub fn park_if_late(&self, now_ns: u64) {
-        let mut inner = self.lock();
+        self.park(&mut self.lock(), now_ns);
+    }
+
+    pub(crate) fn park(&self, inner: &mut Inner, now_ns: u64) {
         let Some(lease) = &mut inner.books.current else {
             return;
         };
@@ -330,8 +333,9 @@ impl Slot {
             }
         };
         inner.books.end_current(left);
-        while let Some((ticket, _, _)) = inner.queue.front() {
-            inner.queue.decide(ticket, Decision::Closed, &mut wakes);
+        let Inner { queue, asking, .. } = &mut *inner;
+        for queue in [queue, asking] {
+            queue.decide_where(|_| true, Decision::Closed, &mut wakes);
         }
         drop(inner);
         wakes.into_iter().for_each(Waker::wake);
@@ -341,7 +345,7 @@ impl Slot {
     /// anything to account for or anybody waiting.
     pub fn evict(&self) -> bool {
         let inner = self.lock();
-        if !inner.books.is_empty() || !inner.queue.is_empty() {
+        if !inner.is_empty() {
             return false;
         }
         // Before the flag in the word: see `is_evicted`.
@@ -370,6 +374,12 @@ impl Slot {
             until_ns: (!for_ever).then_some(until_ns),
         };
         self.refuse_all(&mut inner, refused, decision, &mut wakes);
+        // Whose units are here is refused nothing.
+        let left = self.left();
+        let is_refused = |waiting: &Waiting| {
+            (waiting.patience == Patience::OneAnswer || for_ever) && waiting.units > left
+        };
+        inner.asking.decide_where(is_refused, decision, &mut wakes);
         drop(inner);
         wakes.into_iter().for_each(Waker::wake);
     }
@@ -395,7 +405,8 @@ impl Slot {
     pub fn refuse_impossible(&self) {
         let mut wakes = Vec::new();
         let mut inner = self.lock();
-        let least = match (self.known_limit(), inner.queue.front()) {
+        let first = inner.queue.front().or_else(|| inner.asking.front());
+        let least = match (self.known_limit(), first) {
             (Some(limit), _) => limit.saturating_add(1),
             (None, Some((_, units, _))) => units,
             (None, None) => return,
@@ -412,13 +423,16 @@ impl Slot {
             .filter(|(_, waiting)| waiting.units >= least)
             .map(|(ticket, _)| ticket)
             .collect();
+        let decision = Decision::Refused {
+            code: Code::CostAboveLimit,
+            until_ns: None,
+        };
         if !impossible.is_empty() {
-            let decision = Decision::Refused {
-                code: Code::CostAboveLimit,
-                until_ns: None,
-            };
             self.refuse_all(inner, impossible, decision, wakes);
         }
+        inner
+            .asking
+            .decide_where(|waiting| waiting.units >= least, decision, wakes);
     }
 
     /// Ends local refusals: units came, or may come.
@@ -449,12 +463,17 @@ impl Slot {
         // lower what is left. So what counts as spent here was really taken.
         let left = self.left();
         sample.current = inner.books.totals(left, &mut sample.ended);
-        sample.waiting_units = inner.queue.units();
-        sample.waiting = inner.queue.len();
-        sample.waiting_head = inner.queue.front().map_or(0, |(_, units, _)| units);
-        sample.patient_until_ns = inner
-            .queue
-            .iter()
+        let Inner { queue, asking, .. } = &*inner;
+        // Who asks here and waits elsewhere is in need only if too few are left.
+        let is_asked = asking.units() > left || !(asking.is_empty() || queue.is_empty());
+        let asking = is_asked.then_some(asking);
+        let all = || std::iter::once(queue).chain(asking);
+        sample.waiting_units = all().map(Queue::units).fold(0, u64::saturating_add);
+        sample.waiting = all().map(Queue::len).sum();
+        let head = all().find_map(Queue::front);
+        sample.waiting_head = head.map_or(0, |(_, units, _)| units);
+        sample.patient_until_ns = all()
+            .flat_map(Queue::iter)
             .map(|(_, waiting)| match waiting.patience {
                 Patience::OneAnswer => 0,
                 Patience::Until(until) => until,
@@ -466,7 +485,6 @@ impl Slot {
     /// Whether nothing has to be accounted for and nobody waits.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let inner = self.lock();
-        inner.books.is_empty() && inner.queue.is_empty()
+        self.lock().is_empty()
     }
 }

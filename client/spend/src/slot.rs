@@ -66,6 +66,16 @@ pub struct Slot {
 pub(crate) struct Inner {
     pub(crate) books: Books,
     pub(crate) queue: Queue,
+    /// Requests that will need units of this key and wait for those of another
+    /// one first: the driver asks for them, and nobody has to stand behind them.
+    pub(crate) asking: Queue,
+}
+
+impl Inner {
+    /// Nothing has to be accounted for and nobody waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.books.is_empty() && self.queue.is_empty() && self.asking.is_empty()
+    }
 }
 
 /// What an attempt to take units led to.
@@ -379,7 +389,7 @@ impl Slot {
     /// Rings only if the driver has something to do about it. Whoever joined the
     /// queue before calls it after: see `set_asked`.
     pub(crate) fn ring_unless_asked(&self) {
-        if !self.asked.load(Ordering::Acquire) {
+        if !self.is_asked() {
             self.ring();
         }
     }
@@ -398,6 +408,16 @@ impl Slot {
     /// The coordinator has heard of the ask, and will answer it.
     pub(crate) fn set_to_come(&self) {
         self.to_come.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// Whether a request whose time is up is the failure mode's to answer.
+    pub(crate) fn is_left_alone(&self, clock: &impl Clock) -> bool {
+        let is_up = self.line.is_up() && self.to_come.load(Ordering::Relaxed);
+        !is_up && self.local_refusal(clock).is_none()
     }
 
     /// What a request is told whose time is up before it was answered.

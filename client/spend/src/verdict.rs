@@ -78,12 +78,14 @@ pub enum Code {
     /// Permits are acquired, and all other units are spent: the budget is of the
     /// other kind.
     WrongKind,
+    /// The budget belongs to another client.
+    OtherClient,
     /// A code that this version does not know.
     Other,
 }
 
 impl Code {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Limit,
         Self::NoBudget,
         Self::CostAboveLimit,
@@ -98,6 +100,7 @@ impl Code {
         Self::NoAnswer,
         Self::Cooldown,
         Self::WrongKind,
+        Self::OtherClient,
         Self::Other,
     ];
 
@@ -119,6 +122,7 @@ impl Code {
             Self::NoAnswer => "no_answer",
             Self::Cooldown => "cooldown",
             Self::WrongKind => "wrong_kind",
+            Self::OtherClient => "other_client",
             Self::Other => "other",
         }
     }

@@ -12,7 +12,7 @@ use crate::{
     books::Release,
     clock::Clock,
     queue::{Decision, Patience},
-    slot::{Miss, Slot},
+    slot::{Inner, Miss, Slot},
     sync::Ordering,
     verdict::{Code, Verdict},
     word::{QUEUED, Word},
@@ -72,7 +72,7 @@ impl Slot {
 
     /// Whether the connection was lost less than a request's longest wait ago,
     /// or the request is prepared to wait and would be refused otherwise.
-    fn may_outlast_outage(&self, patience: Patience, clock: &impl Clock) -> bool {
+    pub(crate) fn may_outlast_outage(&self, patience: Patience, clock: &impl Clock) -> bool {
         let waits_anyway = matches!(patience, Patience::Until(_)) && !self.fails_open();
         waits_anyway || self.outage_is_young(clock)
     }
@@ -129,6 +129,19 @@ impl Slot {
     /// Takes units without deciding about them.
     pub fn hold(self: &Arc<Self>, units: u64) -> Option<Hold> {
         let mut inner = self.lock();
+        let generation = self.take_held(&mut inner, units)?;
+        Some(Hold {
+            slot: Arc::clone(self),
+            generation,
+            units,
+            is_done: false,
+        })
+    }
+
+    /// Takes units from what is left, for somebody who holds the lock, and leaves
+    /// it open what becomes of them. Says of which lease they are. Nobody who
+    /// waits is overtaken.
+    pub(crate) fn take_held(&self, inner: &mut Inner, units: u64) -> Option<u64> {
         if !inner.queue.is_empty() {
             return None;
         }
@@ -143,13 +156,7 @@ impl Slot {
             lease.held -= units;
             return None;
         }
-        let generation = lease.generation;
-        Some(Hold {
-            slot: Arc::clone(self),
-            generation,
-            units,
-            is_done: false,
-        })
+        Some(lease.generation)
     }
 
     fn commit(&self, generation: u64, units: u64, clock: &impl Clock) -> bool {
@@ -169,14 +176,23 @@ impl Slot {
 
     fn release(&self, generation: u64, units: u64) {
         let mut wakes = Vec::new();
-        let mut inner = self.lock();
+        self.give_up_held(&mut self.lock(), generation, units, &mut wakes);
+        wakes.into_iter().for_each(Waker::wake);
+    }
+
+    /// Decides held units as unspent, for somebody who holds the lock.
+    pub(crate) fn give_up_held(
+        &self,
+        inner: &mut Inner,
+        generation: u64,
+        units: u64,
+        wakes: &mut Vec<Waker>,
+    ) {
         let is_closed = Word(self.word.load(Ordering::Acquire)).is_closed();
         let raise = |units| self.raise_left(units);
         if inner.books.release(generation, units, is_closed, raise) == Release::ToLeft {
-            self.serve(&mut inner, &mut wakes);
+            self.serve(inner, wakes);
         }
-        drop(inner);
-        wakes.into_iter().for_each(Waker::wake);
     }
 }
 

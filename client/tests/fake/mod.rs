@@ -52,6 +52,8 @@ pub(crate) struct Books {
     pub(crate) syncs: u32,
     /// Reports that carried a want.
     pub(crate) asks: u32,
+    /// Of each sync that carried any, the keys that requests wait for.
+    pub(crate) waiting: Vec<Vec<String>>,
     pub(crate) settled: Vec<v1::Settle>,
     pub(crate) closed: u32,
     pub(crate) max_wait_us: u64,
@@ -255,6 +257,16 @@ impl Fake {
             }
             client_message::Kind::Sync(sync) => {
                 books.syncs += 1;
+                let mut waiting = Vec::new();
+                let waits = |report: &&v1::KeyReport| report.waiting > 0;
+                for report in sync.reports.iter().filter(waits) {
+                    let known = keys.get(&report.key_id);
+                    waiting.push(known.unwrap_or(&report.key).clone());
+                }
+                if !waiting.is_empty() {
+                    waiting.sort();
+                    books.waiting.push(waiting);
+                }
                 let grants = sync
                     .reports
                     .into_iter()
