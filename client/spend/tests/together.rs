@@ -4,7 +4,6 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-#[allow(dead_code, reason = "each test uses a part")]
 mod fixture;
 
 use std::{
@@ -517,7 +516,7 @@ impl Model {
             let waker = Waker::from(Arc::clone(flag));
             let units = *units;
             if let Poll::Ready(told) = request.poll(&mut Context::from_waker(&waker), &At(1)) {
-                self.waiting.remove(at);
+                drop(self.waiting.remove(at).1);
                 self.count(units, told);
             }
         }

@@ -47,8 +47,7 @@ fn is_balanced(totals: Totals) {
 
 const ADMITTED: Joint = Joint::Allowed(Verdict::Admitted);
 
-/// Planted bug: `Work::look` commits each part as it finds its lease valid, with
-/// a lock of its own for each, rather than all of them under all locks.
+/// Planted bug: `Work::leave` keeps what is held when another part is short.
 #[test]
 fn two_that_try_beside_a_recall_spend_all_or_nothing() {
     model(|| {
