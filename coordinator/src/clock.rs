@@ -1,6 +1,6 @@
 //! The one place that reads a clock. Knows nothing of cluster time, terms or
 //! ledgers: it only says how much time has surely passed since a reading, and, for
-//! people, what the wall clock says.
+//! people and periods, what the wall clock says.
 //!
 //! A leader must never run faster than real time. NTP daemons may slew the
 //! ordinary monotonic clock by far more than the drift that the promise allows,
@@ -45,8 +45,20 @@ impl Reading {
     }
 }
 
-/// What the wall clock says, in microseconds since 1970: for people and for telling
-/// clocks that are far apart. It never reaches a decision.
+#[cfg(test)]
+impl Reading {
+    /// What is read so much later.
+    pub(crate) const fn later(self, us: u64) -> Self {
+        Self {
+            boot_us: self.boot_us + us,
+            raw_us: self.raw_us + us,
+        }
+    }
+}
+
+/// What the wall clock says, in microseconds since 1970: for people, for telling clocks
+/// that are far apart, and for the majority's wall clock, which ends periods. No decision
+/// depends on it alone.
 #[must_use]
 pub fn wall_unix_us() -> u64 {
     micros(clock_gettime(ClockId::Realtime))

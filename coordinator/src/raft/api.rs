@@ -73,6 +73,8 @@ pub struct ReplicaConfig {
     pub wall_clock_tolerance: Duration,
     /// What the wall clock says, in microseconds since 1970.
     pub wall_unix_us: fn() -> u64,
+    /// The newest format of entries and snapshots that this node says it reads.
+    pub format_version: u32,
 }
 
 impl ReplicaConfig {
@@ -95,6 +97,7 @@ impl ReplicaConfig {
             snapshot_keep_entries: 5_000,
             wall_clock_tolerance: Duration::from_secs(1),
             wall_unix_us: clock::wall_unix_us,
+            format_version: leasehold_ledger::FORMAT_VERSION,
         }
     }
 }

@@ -26,6 +26,7 @@ use tonic::transport::{Server, server::TcpIncoming};
 
 use super::{
     addresses::Addresses,
+    answers::Answers,
     api::{Leadership, Member, ReplicaConfig, StartError},
     compaction,
     hello::{self, Part},
@@ -172,6 +173,8 @@ async fn boot(
         ledger: Arc::clone(&ledger),
         snapshots: Arc::clone(&snapshots),
         wall_unix_us: config.wall_unix_us,
+        format_version: config.format_version,
+        answers: Answers::default(),
         wall_clock: Mutex::default(),
         claims: rollback::Claims::default(),
         dismissed: OnceLock::new(),

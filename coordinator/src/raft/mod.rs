@@ -3,6 +3,7 @@
 //! Only this module names openraft.
 
 mod addresses;
+mod answers;
 mod api;
 mod boot;
 mod compaction;

@@ -25,6 +25,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     addresses::Addresses,
+    answers::{self, Answers},
     api::{Dismissal, Member, WallClock},
     rollback::Claims,
     types::{Core, Snapshot, SnapshotMeta, Vote},
@@ -49,6 +50,10 @@ pub(super) struct Shared {
     pub(super) ledger: Arc<RwLock<Ledger>>,
     pub(super) snapshots: Arc<Mutex<SnapshotFolder>>,
     pub(super) wall_unix_us: fn() -> u64,
+    /// The newest format that this node says it reads.
+    pub(super) format_version: u32,
+    /// What the others said of themselves.
+    pub(super) answers: Answers,
     /// What the last roll call found.
     pub(super) wall_clock: Mutex<WallClock>,
     /// What the others said that they have durable.
@@ -121,6 +126,31 @@ impl Shared {
             && membership.get_node(&node_id).is_none()
             && decided_at <= committed)
             .then_some(decided_at)
+    }
+
+    /// What the wall clocks of a majority of the voters show at least, now.
+    pub(super) fn majority_wall_unix_us(&self) -> Option<u64> {
+        let core = self.core.get()?;
+        let membership = Arc::clone(&core.metrics().borrow_watched().membership_config);
+        let mut walls = self.answers.wall_clocks(Reading::now());
+        walls.insert(self.me.node_id, (self.wall_unix_us)());
+        answers::majority_time(membership.get_joint_config(), &walls)
+    }
+
+    /// The newest format that a member reads, as far as it is known.
+    pub(super) fn format_version_of(&self, node_id: u64) -> Option<u32> {
+        match node_id == self.me.node_id {
+            true => Some(self.format_version),
+            false => self.answers.format_version(node_id),
+        }
+    }
+
+    /// The newest format that every member reads, voter or learner.
+    pub(super) fn members_format_version(&self) -> Option<u32> {
+        let core = self.core.get()?;
+        let membership = Arc::clone(&core.metrics().borrow_watched().membership_config);
+        let members = membership.nodes();
+        answers::lowest(members.map(|(node_id, _)| self.format_version_of(*node_id)))
     }
 
     fn core(&self) -> Result<&Core, Status> {
@@ -391,7 +421,11 @@ impl PeerRpc for Peers {
         let known_disk = self.0.known_disk(asked.node_id);
         let is_known = known_disk.is_some_and(|disk| *asked.disk_id == disk.to_le_bytes());
         let committed = match is_known {
-            true => self.0.claims.hear(asked.node_id, asked.committed),
+            true => {
+                let answers = &self.0.answers;
+                answers.note_asker(asked.node_id, asked.format_version);
+                self.0.claims.hear(asked.node_id, asked.committed)
+            }
             false => 0,
         };
         if replaced {
@@ -414,6 +448,7 @@ impl PeerRpc for Peers {
             removed_at: self.0.removed_at(asked.node_id, &asked.disk_id),
             replaced,
             committed,
+            format_version: self.0.format_version,
         }))
     }
 }

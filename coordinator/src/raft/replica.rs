@@ -150,6 +150,23 @@ impl Replica {
         *self.0.changes.shared.wall_clock.lock()
     }
 
+    /// The greatest time, in microseconds since 1970, of which a majority of the voters
+    /// say that it is over by their wall clocks, this node among them: right as long as
+    /// more than half of them are, whoever has a wrong one. It may be late by a round
+    /// trip. None: no majority answered in the last ten seconds.
+    #[must_use]
+    pub fn majority_wall_unix_us(&self) -> Option<u64> {
+        self.0.changes.shared.majority_wall_unix_us()
+    }
+
+    /// The newest format of entries and snapshots that every member reads, voter or
+    /// learner, by what each said last. None while one of them was never heard since
+    /// this node started.
+    #[must_use]
+    pub fn members_format_version(&self) -> Option<u32> {
+        self.0.changes.shared.members_format_version()
+    }
+
     /// Adds a running, empty node: as a learner first, as a voter once it has
     /// caught up.
     ///

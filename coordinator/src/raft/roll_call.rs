@@ -1,6 +1,6 @@
 //! Asks the other members now and then what their wall clocks say, whether this node
 //! is still one of them, and whether their cluster has taken the place of this one.
-//! Nothing here reaches the ledger. It also says what this node has durable, so that it
+//! What they say of themselves is kept in `answers`; nothing here reaches the ledger. It also says what this node has durable, so that it
 //! can be told if it ever has less than that. A node that was removed hears of it here alone,
 //! because nobody sends it the log any more; and so does a node that was started on
 //! its old folder after its cluster was restored from a backup.
@@ -134,6 +134,7 @@ async fn ask(
         disk_id: shared.me.disk_id.to_le_bytes().to_vec(),
         cluster_id: shared.cluster_id(),
         committed,
+        format_version: shared.format_version,
     };
     let sent = Reading::now();
     let here_us = (shared.wall_unix_us)();
@@ -143,6 +144,8 @@ async fn ask(
     if reply.node_id != node_id {
         return None;
     }
+    // At once: another member's silence would hold it up for seconds.
+    shared.answers.note(&reply, Reading::now());
     let half_us = round_trip_us / 2;
     let ahead_us = i128::from(reply.wall_unix_us) - i128::from(here_us) - i128::from(half_us);
     let offset = Offset {

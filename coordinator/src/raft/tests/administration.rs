@@ -10,7 +10,7 @@ use crate::{
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let looked = async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(20)).await;

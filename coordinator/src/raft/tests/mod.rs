@@ -7,6 +7,7 @@
 )]
 
 mod administration;
+mod answers;
 mod offline;
 mod one_node;
 mod suite;
