@@ -98,6 +98,8 @@ pub(super) fn lowest(versions: impl Iterator<Item = Option<u32>>) -> Option<u32>
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
 
     const HOUR: i64 = 3_600;
