@@ -24,8 +24,10 @@
 mod calendar;
 mod date;
 mod error;
+mod text;
 mod zone;
 
 pub use calendar::{Bounds, Calendar, EARLIEST_UNIX_US, LATEST_UNIX_US, Unit};
 pub use error::CalendarError;
+pub use text::utc_text;
 pub use zone::zones_version;

@@ -199,6 +199,11 @@ pub enum CommandRefusal {
     TooManyAccounts,
     /// No budget matches the key, and it has no account.
     NoBudget,
+    /// Nothing of the sort can be done with an account of this kind.
+    WrongKind {
+        /// For people: why, and what can be done.
+        why: &'static str,
+    },
     /// A value is outside its range; the text names the field and the range.
     Invalid(String),
 }

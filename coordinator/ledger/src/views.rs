@@ -355,6 +355,28 @@ impl Ledger {
         Some(account.corrections.iter().cloned().collect())
     }
 
+    /// The newest `limit` of them with their places in the history, the newest first; of
+    /// those older than the one at `before`, if one is named.
+    #[must_use]
+    pub fn corrections_before(
+        &self,
+        key: &Key,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Option<Vec<(u64, Correction)>> {
+        let account = self.accounts.get(key)?;
+        let places = (0..).zip(account.corrections.iter());
+        let older: Vec<(u64, &Correction)> = places
+            .take_while(|(place, _)| before.is_none_or(|before| *place < before))
+            .collect();
+        let newest = older.into_iter().rev().take(limit);
+        Some(
+            newest
+                .map(|(place, correction)| (place, correction.clone()))
+                .collect(),
+        )
+    }
+
     /// Sessions that hold a lease of a key.
     #[must_use]
     pub fn holders(&self, key: &Key) -> Vec<SessionId> {

@@ -3,6 +3,7 @@
 use axum::{
     Json,
     extract::{OriginalUri, State},
+    response::{IntoResponse, Response},
 };
 use leasehold_key::Key;
 use leasehold_ledger::{
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    Admin,
+    Admin, corrections,
     json::millis_up,
     path,
     policy_body::PolicyBody,
@@ -21,7 +22,7 @@ use super::{
     sessions::session_text,
 };
 
-const PREFIX: &str = "/v1/accounts/";
+pub(super) const PREFIX: &str = "/v1/accounts/";
 /// A page is read in parts, since a reader holds up the next entry.
 pub(super) const ACCOUNTS_PER_LOCK: usize = 100;
 
@@ -180,7 +181,7 @@ impl Account {
 }
 
 impl AccountWithLeases {
-    fn new(view: &AccountView, now_us: u64) -> Self {
+    pub(super) fn new(view: &AccountView, now_us: u64) -> Self {
         let leases = view
             .leases
             .iter()
@@ -212,14 +213,18 @@ enum Unused {
     Budget { pattern: String, policy: String },
 }
 
-/// The books of one key.
+/// The books of one key. One whose last segment is `corrections` is written with an escape
+/// in it, as `a/%63orrections`: `/v1/accounts/a/corrections` is about the key `a`.
 #[utoipa::path(get, path = "/v1/accounts/{*key}", tag = "accounts", operation_id = "get_account",
     params(("key" = String, Path, description = "The key; a slash within a segment is %2F")),
     responses((status = 200, description = "The account", body = AccountWithLeases)))]
 pub(super) async fn get(
     State(admin): State<Admin>,
     OriginalUri(uri): OriginalUri,
-) -> Result<Json<AccountWithLeases>, Problem> {
+) -> Result<Response, Problem> {
+    if corrections::is_asked_for(&uri) {
+        return corrections::list(&admin, &uri).await;
+    }
     let key = path::key(&uri, PREFIX)?;
     let found = admin
         .node
@@ -234,7 +239,7 @@ pub(super) async fn get(
             }),
         })
         .await?;
-    found.map(Json).map_err(|unused| {
+    found.map(|account| Json(account).into_response()).map_err(|unused| {
         let detail = match unused {
             Unused::NoBudget => format!("nothing of {key} is counted or outstanding, and no budget matches it"),
             Unused::Budget { pattern, policy } => format!(

@@ -17,8 +17,9 @@ use hyper_util::{
 };
 
 use super::{
-    Admin, BODY_BYTES_MAX,
+    Admin, BODY_BYTES_MAX, corrections,
     problem::{Kind, NotLeader, Problem},
+    spend,
 };
 use crate::raft::Member;
 
@@ -57,9 +58,15 @@ impl Forwarder {
                 ),
             )
         })?;
-        for name in [header::CONTENT_TYPE, header::ACCEPT, header::USER_AGENT] {
-            if let Some(value) = request.headers.get(&name) {
-                outgoing.headers_mut().insert(name, value.clone());
+        for name in [
+            header::CONTENT_TYPE,
+            header::ACCEPT,
+            header::USER_AGENT,
+            corrections::BY,
+            spend::IDEMPOTENCY_KEY,
+        ] {
+            for value in request.headers.get_all(&name) {
+                outgoing.headers_mut().append(&name, value.clone());
             }
         }
         outgoing

@@ -141,6 +141,54 @@ impl de::Visitor<'_> for WholeVisitor {
     }
 }
 
+/// A whole number from -(2^53 − 1) to 2^53 − 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
+#[schema(value_type = i64, minimum = -9_007_199_254_740_991_i64, maximum = 9_007_199_254_740_991_i64)]
+pub(crate) struct Signed(pub(crate) i64);
+
+impl<'de> Deserialize<'de> for Signed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SignedVisitor)
+    }
+}
+
+struct SignedVisitor;
+
+impl de::Visitor<'_> for SignedVisitor {
+    type Value = Signed;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from -{UNITS_MAX} to {UNITS_MAX}")
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Signed, E> {
+        match i64::try_from(value) {
+            Ok(signed) => self.visit_i64(signed),
+            Err(_) => Err(out_of_signed_range(value)),
+        }
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Signed, E> {
+        if value.unsigned_abs() > UNITS_MAX {
+            return Err(out_of_signed_range(value));
+        }
+        Ok(Signed(value))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Signed, E> {
+        Err(E::custom(format_args!(
+            "{value} is not acceptable: it must be a whole number from -{UNITS_MAX} to {UNITS_MAX}, without point or \
+             exponent"
+        )))
+    }
+}
+
+fn out_of_signed_range<E: de::Error>(value: impl fmt::Display) -> E {
+    E::custom(format_args!(
+        "{value} is out of range: it must be a whole number from -{UNITS_MAX} to {UNITS_MAX}"
+    ))
+}
+
 /// A decimal number in thousandths: `1.5` is 1,500.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
 #[schema(value_type = f64, minimum = 1, maximum = 10, example = 1.5)]

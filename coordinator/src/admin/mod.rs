@@ -7,7 +7,9 @@ mod accounts;
 mod backup;
 mod budgets;
 mod cluster;
+mod corrections;
 mod forward;
+mod header;
 mod health;
 mod json;
 pub mod metrics;
@@ -51,6 +53,7 @@ pub fn bodies_that_read(bytes: &[u8]) -> usize {
         budgets::reads(bytes),
         settings::reads(bytes),
         spend::reads(bytes),
+        corrections::reads(bytes),
         cluster::reads(bytes),
     ];
     read.into_iter().filter(|read| *read).count()
@@ -156,6 +159,10 @@ fn described() -> Described {
         .routes(routes!(budgets::put, budgets::get, budgets::delete))
         .routes(routes!(budgets::list))
         .routes(routes!(accounts::get))
+        .route(
+            "/v1/accounts/{*key}",
+            axum::routing::post(corrections::post),
+        )
         .routes(routes!(accounts::list))
         .routes(routes!(spend::spend))
         .routes(routes!(sessions::list))

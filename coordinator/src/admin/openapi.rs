@@ -7,10 +7,12 @@ use utoipa::{
     openapi::{Content, OpenApi as Description, RefOr, Response, schema::Ref},
 };
 
-use super::{Admin, problem::ProblemBody};
+use super::{Admin, corrections, problem::ProblemBody};
 
 #[derive(OpenApi)]
 #[openapi(
+    // Paths that end in what is done; the router sees a wildcard.
+    paths(corrections::reset, corrections::adjust, corrections::list),
     info(
         title = "Leasehold admin API",
         description = "Policies, budgets, accounts, central spends, sessions and the cluster itself. \

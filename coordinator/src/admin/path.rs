@@ -28,6 +28,11 @@ pub(crate) fn key(uri: &Uri, prefix: &str) -> Result<Key, Problem> {
     Key::parse(rest(uri, prefix)?).map_err(|error| Problem::key(&error))
 }
 
+/// What is behind `prefix`, in raw encoding: the key, and the segment after it.
+pub(crate) fn action<'a>(uri: &'a Uri, prefix: &str) -> Option<(&'a str, &'a str)> {
+    uri.path().strip_prefix(prefix)?.rsplit_once('/')
+}
+
 /// The pattern behind `prefix`.
 pub(crate) fn pattern(uri: &Uri, prefix: &str) -> Result<Pattern, Problem> {
     Pattern::parse(rest(uri, prefix)?).map_err(|error| Problem::pattern(&error))

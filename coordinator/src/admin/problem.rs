@@ -7,14 +7,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use leasehold_key::KeyError;
-use leasehold_ledger::outcome::CommandRefusal;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{
-    node::SubmitError,
-    raft::{ChangeError, Member},
-};
+use crate::raft::Member;
+
+mod errors;
 
 /// Everything that can go wrong here, by its stable code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +24,7 @@ pub(crate) enum Kind {
     InvalidName,
     InvalidId,
     InvalidQuery,
+    InvalidHeader,
     BodyTooLarge,
     CrossOrigin,
     NotFound,
@@ -45,6 +44,11 @@ pub(crate) enum Kind {
     NotCaughtUp,
     TimedOut,
     TooManySessions,
+    CorrectionExists,
+    TooManyCorrections,
+    TooManyAccounts,
+    NoBudget,
+    Unsuitable,
     NoLeader,
     LeaderUnreachable,
     OutcomeUnknown,
@@ -57,7 +61,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 34] = [
+    pub(crate) const ALL: [Self; 40] = [
         Self::InvalidJson,
         Self::InvalidField,
         Self::InvalidKey,
@@ -65,6 +69,7 @@ impl Kind {
         Self::InvalidName,
         Self::InvalidId,
         Self::InvalidQuery,
+        Self::InvalidHeader,
         Self::BodyTooLarge,
         Self::CrossOrigin,
         Self::NotFound,
@@ -84,6 +89,11 @@ impl Kind {
         Self::NotCaughtUp,
         Self::TimedOut,
         Self::TooManySessions,
+        Self::CorrectionExists,
+        Self::TooManyCorrections,
+        Self::TooManyAccounts,
+        Self::NoBudget,
+        Self::Unsuitable,
         Self::NoLeader,
         Self::LeaderUnreachable,
         Self::OutcomeUnknown,
@@ -127,6 +137,11 @@ impl Kind {
                 StatusCode::BAD_REQUEST,
                 "invalid_query",
                 "A query parameter is not acceptable",
+            ),
+            Self::InvalidHeader => (
+                StatusCode::BAD_REQUEST,
+                "invalid_header",
+                "A header of the request is not acceptable",
             ),
             Self::BodyTooLarge => (
                 StatusCode::PAYLOAD_TOO_LARGE,
@@ -222,6 +237,31 @@ impl Kind {
                 StatusCode::CONFLICT,
                 "too_many_sessions",
                 "There are too many sessions",
+            ),
+            Self::CorrectionExists => (
+                StatusCode::CONFLICT,
+                "correction_exists",
+                "Another correction has this id",
+            ),
+            Self::TooManyCorrections => (
+                StatusCode::CONFLICT,
+                "too_many_corrections",
+                "The account has too many corrections",
+            ),
+            Self::TooManyAccounts => (
+                StatusCode::CONFLICT,
+                "too_many_accounts",
+                "The budget has too many accounts",
+            ),
+            Self::NoBudget => (
+                StatusCode::NOT_FOUND,
+                "no_budget",
+                "No budget matches the key",
+            ),
+            Self::Unsuitable => (
+                StatusCode::CONFLICT,
+                "wrong_kind",
+                "That cannot be done with a budget of this kind",
             ),
             Self::NoLeader => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -442,80 +482,6 @@ impl Problem {
     #[cfg(test)]
     pub(crate) fn code(&self) -> &'static str {
         self.0.body.code
-    }
-}
-
-impl From<SubmitError> for Problem {
-    fn from(error: SubmitError) -> Self {
-        match error {
-            SubmitError::NotLeader { leader } => Self::not_leader(leader),
-            SubmitError::OutcomeUnknown => Self::new(
-                Kind::OutcomeUnknown,
-                "leadership was lost while the request was being decided: it may or may not have taken effect",
-            ),
-            SubmitError::Overloaded => Self::new(
-                Kind::Overloaded,
-                "too many requests are waiting to be decided; nothing was changed",
-            ),
-            SubmitError::ShuttingDown => Self::new(
-                Kind::ShuttingDown,
-                "the node is stopping; ask another node; nothing was changed",
-            ),
-            SubmitError::Stopped => Self::new(
-                Kind::Stopped,
-                "the node's replica has stopped; its log says why; nothing was changed",
-            ),
-        }
-    }
-}
-
-impl From<ChangeError> for Problem {
-    fn from(error: ChangeError) -> Self {
-        let kind = match error {
-            ChangeError::NotLeader { leader } => return Self::not_leader(leader),
-            ChangeError::NoSuchMember(_) => Kind::NoSuchMember,
-            ChangeError::NodeIdInUse(_) => Kind::NodeIdInUse,
-            ChangeError::Unreachable { .. } => Kind::NodeUnreachable,
-            ChangeError::Lagging { .. } => Kind::NodeLagging,
-            ChangeError::LastVoter(_) => Kind::LastVoter,
-            ChangeError::QuorumAtRisk { .. } => Kind::QuorumAtRisk,
-            ChangeError::InProgress => Kind::ChangeInProgress,
-            ChangeError::Unknown => Kind::OutcomeUnknown,
-            ChangeError::TimedOut(_) => Kind::TimedOut,
-            ChangeError::Stopped => Kind::Stopped,
-        };
-        Self::new(kind, error.to_string())
-    }
-}
-
-impl From<CommandRefusal> for Problem {
-    fn from(refusal: CommandRefusal) -> Self {
-        match refusal {
-            CommandRefusal::NoSuchPolicy => {
-                Self::new(Kind::NoSuchPolicy, "no policy has this name")
-            }
-            CommandRefusal::NoSuchBudget => {
-                Self::new(Kind::NoSuchBudget, "no budget has this pattern")
-            }
-            CommandRefusal::NoSuchSession => Self::new(
-                Kind::NoSuchSession,
-                "no live session has this id; it may have expired",
-            ),
-            CommandRefusal::PolicyInUse { by } => Self::new(
-                Kind::PolicyInUse,
-                format!("used by {by}: change or delete that first"),
-            ),
-            CommandRefusal::TooManySessions { limit } => Self::new(
-                Kind::TooManySessions,
-                format!("sessions_per_identity_max ({limit}) is reached"),
-            ),
-            CommandRefusal::NodeIdInUse => Self::new(
-                Kind::NodeIdInUse,
-                "another disk used this node id; ids are never reused: choose a new one",
-            ),
-            CommandRefusal::Invalid(text) => Self::from_validation(text),
-            other => Self::new(Kind::Internal, format!("unexpected refusal: {other:?}")),
-        }
     }
 }
 

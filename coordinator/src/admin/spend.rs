@@ -22,6 +22,8 @@ use super::{
     problem::{Kind, Problem},
 };
 
+/// Names a request: the same again is charged once.
+pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 

@@ -4,10 +4,10 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::{
-    Answer, CliError, Remote,
+    Answer, CliError, Remote, corrections,
     http::{get, post},
     table::{facts, table},
-    text::{duration_field, encoded, field, items, key_path, rule},
+    text::{duration_field, encoded, field, items, key_path, moment_field, rule},
 };
 
 #[derive(Debug, Subcommand)]
@@ -28,6 +28,42 @@ pub(super) enum AccountCommand {
     Get {
         /// The key; a slash within a segment is %2F
         key: String,
+    },
+    /// Unblock a customer now: count nothing of the key any more. What is outstanding stays so
+    Reset {
+        /// The key; a slash within a segment is %2F
+        key: String,
+        /// Why, for whoever reads the history
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// Names this reset: the same again changes nothing [default: drawn at random]
+        #[arg(long)]
+        id: Option<String>,
+    },
+    /// Free units, as in 500, or count more, as in -500. Of a total: top it up, or take from it
+    Adjust {
+        /// The key; a slash within a segment is %2F
+        key: String,
+        /// How many units to free; below 0: to count
+        #[arg(allow_negative_numbers = true)]
+        units: i64,
+        /// Names this adjustment: the same again changes nothing
+        #[arg(long)]
+        id: String,
+        /// Why, for whoever reads the history
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
+    /// What was corrected by hand: when, what, by whom and why, the newest first
+    Corrections {
+        /// The key; a slash within a segment is %2F
+        key: String,
+        /// How many at most
+        #[arg(long, default_value_t = 100)]
+        limit: u32,
+        /// next_cursor of the page before
+        #[arg(long)]
+        cursor: Option<String>,
     },
 }
 
@@ -52,14 +88,35 @@ impl AccountCommand {
                 })
             }
             Self::Get { key } => {
-                let value = get(remote, &key_path("/v1/accounts/", &key)?).await?;
+                let value = get(remote, &account_path(&key)?).await?;
                 Ok(Answer {
                     text: one_account(&value),
                     value,
                 })
             }
+            Self::Reset { key, reason, id } => {
+                corrections::reset(remote, &key, &reason, id.as_deref()).await
+            }
+            Self::Adjust {
+                key,
+                units,
+                id,
+                reason,
+            } => corrections::adjust(remote, &key, units, &id, &reason).await,
+            Self::Corrections { key, limit, cursor } => {
+                corrections::list(remote, &key, limit, cursor.as_deref()).await
+            }
         }
     }
+}
+
+/// Where an account is read: a last segment `corrections` would mean its history.
+fn account_path(key: &str) -> Result<String, CliError> {
+    let path = key_path("/v1/accounts/", key)?;
+    Ok(match path.strip_suffix("/corrections") {
+        Some(before) => format!("{before}/%63orrections"),
+        None => path,
+    })
 }
 
 fn account_table(page: &Value) -> String {
@@ -89,9 +146,10 @@ fn account_table(page: &Value) -> String {
     text
 }
 
-fn one_account(account: &Value) -> String {
+/// The books of one key.
+pub(super) fn one_account(account: &Value) -> String {
     let lifetime = account.get("lifetime").unwrap_or(&Value::Null);
-    let mut text = facts(&[
+    let mut pairs = vec![
         ("key", field(account, "key")),
         ("budget", field(account, "budget")),
         ("policy", field(account, "policy")),
@@ -102,18 +160,48 @@ fn one_account(account: &Value) -> String {
         ("free", field(account, "free")),
         ("debt", field(account, "debt")),
         ("more free in", duration_field(account, "next_free_ms")),
-        (
-            "lifetime",
+    ];
+    if let Some(period) = account.get("period") {
+        pairs.push((
+            "period",
             format!(
-                "granted {}, spent {}, returned {}, presumed spent {}, central {}",
-                field(lifetime, "granted"),
-                field(lifetime, "spent"),
-                field(lifetime, "returned"),
-                field(lifetime, "presumed_spent"),
-                field(lifetime, "central"),
+                "{} to {}, {} carried over or added",
+                moment_field(period, "start_unix_ms"),
+                moment_field(period, "end_unix_ms"),
+                field(period, "carried"),
             ),
+        ));
+    }
+    if account.get("cooling_ms").is_some() {
+        let cooling = duration_field(account, "cooling_ms");
+        pairs.push(("cooling down", format!("refused for {cooling}")));
+    }
+    if let Some(corrected) = account.get("corrected").and_then(Value::as_i64) {
+        pairs.push(("corrected", format!("{corrected:+} by hand")));
+    }
+    let beyond = |name: &str| lifetime.get(name).and_then(Value::as_u64).unwrap_or(0);
+    if beyond("overrun") > 0 || beyond("extra") > 0 {
+        pairs.push((
+            "overrun",
+            format!(
+                "{} used beyond reservations and never admitted, {} that were free and charged",
+                beyond("overrun"),
+                beyond("extra"),
+            ),
+        ));
+    }
+    pairs.extend([(
+        "lifetime",
+        format!(
+            "granted {}, spent {}, returned {}, presumed spent {}, central {}",
+            field(lifetime, "granted"),
+            field(lifetime, "spent"),
+            field(lifetime, "returned"),
+            field(lifetime, "presumed_spent"),
+            field(lifetime, "central"),
         ),
-    ]);
+    )]);
+    let mut text = facts(&pairs);
     let rows: Vec<Vec<String>> = items(account, "leases")
         .iter()
         .map(|lease| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::http::{HeaderMap, Method, Request, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
@@ -51,7 +51,7 @@ async fn call(
     body: Option<&Value>,
 ) -> Result<Reply, CliError> {
     let endpoint = remote.endpoint.trim_end_matches('/');
-    let (client, request) = request(endpoint, method, path, body)?;
+    let (client, request) = request(remote, method, path, body)?;
     let exchange = async {
         let (parts, body) = client.request(request).await?.into_parts();
         let bytes = Limited::new(body, ANSWER_BYTES_MAX)
@@ -75,7 +75,7 @@ pub(super) async fn download(
     mut take: impl FnMut(&[u8]) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     let endpoint = remote.endpoint.trim_end_matches('/');
-    let (client, request) = request(endpoint, Method::GET, path, None)?;
+    let (client, request) = request(remote, Method::GET, path, None)?;
     let answer = match tokio::time::timeout(ANSWER_WITHIN, client.request(request)).await {
         Err(_) => return Err(silent(endpoint)),
         Ok(Err(error)) => return Err(unreachable(endpoint, &error)),
@@ -104,18 +104,28 @@ pub(super) async fn download(
 type HttpClient = Client<HttpConnector, Full<axum::body::Bytes>>;
 
 fn request(
-    endpoint: &str,
+    remote: &Remote,
     method: Method,
     path: &str,
     body: Option<&Value>,
 ) -> Result<(HttpClient, Request<Full<axum::body::Bytes>>), CliError> {
+    let endpoint = remote.endpoint.trim_end_matches('/');
     if endpoint.starts_with("https://") {
         return Err(CliError::Usage(format!(
             "--endpoint {endpoint}: TLS is not supported yet, use http://"
         )));
     }
     let uri = format!("{endpoint}{path}");
-    let request = Request::builder()
+    let mut request = Request::builder();
+    if let Some(by) = &remote.by {
+        let by = HeaderValue::from_bytes(by.as_bytes()).map_err(|_| {
+            CliError::Usage(format!(
+                "--by {by:?} has characters that no header can have"
+            ))
+        })?;
+        request = request.header("leasehold-by", by);
+    }
+    let request = request
         .method(method)
         .uri(&uri)
         .header(header::CONTENT_TYPE, "application/json")

@@ -5,6 +5,7 @@
 mod accounts;
 mod backup;
 mod cluster;
+mod corrections;
 pub mod demo;
 mod http;
 mod policies;
@@ -131,6 +132,9 @@ struct Remote {
         default_value = "http://127.0.0.1:7070"
     )]
     endpoint: String,
+    /// Who you are, for the histories of what you change; nobody checks it
+    #[arg(long, global = true, value_name = "NAME", env = "LEASEHOLD_BY")]
+    by: Option<String>,
     /// Print JSON, for machines
     #[arg(long, global = true)]
     json: bool,
@@ -299,6 +303,7 @@ async fn ask_node(command: Command) -> ExitCode {
         Command::Restore { flags, json } => {
             let remote = Remote {
                 endpoint: String::new(),
+                by: None,
                 json,
             };
             (remote, flags.run())

@@ -29,6 +29,15 @@ pub(super) fn duration_field(value: &Value, name: &str) -> String {
         .map_or_else(|| "-".to_owned(), duration)
 }
 
+/// A field in milliseconds since 1970 as a moment in UTC; `-` for null and absent.
+pub(super) fn moment_field(value: &Value, name: &str) -> String {
+    value
+        .get(name)
+        .and_then(Value::as_i64)
+        .and_then(|ms| leasehold_calendar::utc_text(ms.saturating_mul(1_000)))
+        .unwrap_or_else(|| "-".to_owned())
+}
+
 /// The largest unit that loses nothing: `60000` is `1m`.
 pub(super) fn duration(ms: u64) -> String {
     const UNITS: [(u64, &str); 4] = [

@@ -9,6 +9,7 @@
 )]
 
 mod client;
+mod corrections;
 mod races;
 mod three_nodes;
 mod wall_clock;

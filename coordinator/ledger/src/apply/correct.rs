@@ -145,9 +145,9 @@ fn adjust(account: &mut Account, units: i64, now_us: u64) -> Result<i64, Command
             size
         }
         Books::Concurrency(_) | Books::Unlimited => {
-            return Err(invalid(
-                "units: nothing is counted of this kind that could be corrected",
-            ));
+            return Err(CommandRefusal::WrongKind {
+                why: "nothing is counted of this kind that could be adjusted: its policy's limit can be edited",
+            });
         }
         books if units > 0 => books.uncount(size),
         books => {
@@ -169,12 +169,12 @@ fn adjust(account: &mut Account, units: i64, now_us: u64) -> Result<i64, Command
 /// Counts nothing any more; gives how many units that were.
 fn reset(account: &mut Account, now_us: u64) -> Result<i64, CommandRefusal> {
     match &account.books {
-        Books::Total(_) => Err(invalid(
-            "a total is not reset: adjust it, so that its history says by how much",
-        )),
-        Books::Concurrency(_) => Err(invalid(
-            "permits are not reset: they come back when their sessions end",
-        )),
+        Books::Total(_) => Err(CommandRefusal::WrongKind {
+            why: "a total is not reset: adjust it, so that its history says by how much",
+        }),
+        Books::Concurrency(_) => Err(CommandRefusal::WrongKind {
+            why: "permits are not reset: they come back when their sessions end",
+        }),
         _ => {
             let counted = account.books.counted_at(now_us);
             let uncounted = account.books.uncount(counted);

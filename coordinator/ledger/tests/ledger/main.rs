@@ -16,3 +16,4 @@ mod naive;
 mod play;
 mod scenario;
 mod snapshots;
+mod words;

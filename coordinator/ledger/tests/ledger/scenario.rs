@@ -3,13 +3,18 @@
 //! before. `BLESS=1` writes the outcomes instead of comparing them.
 //!
 //! ```text
-//! policy P window LIMIT per T | policy P bucket CAPACITY refill UNITS per T
+//! policy P KIND [cooldown T] [shadow]
+//!   KIND: window LIMIT per T | bucket CAPACITY refill UNITS per T | estimate LIMIT per T
+//!   | paced CAPACITY refill UNITS per T | period LIMIT UNIT ZONE [carry UNITS]
+//!   | total LIMIT | permits LIMIT | unlimited
 //! drop-policy P ; budget PATTERN P ; unbudget PATTERN ; set SETTING VALUE
 //! open S [by IDENTITY] ; end S
 //! sync S [seq N] [quiet] [close] [REPORT , REPORT …]
 //!   REPORT: KEY[@N] [spent S] [returned R] [held H] [last] [UNITSxAGE …]
 //! settle S [by IDENTITY] [KEY[@N] UNITS …]
-//! grant KEY S UNITS ; spend KEY UNITS ; tick
+//! grant KEY S UNITS ; spend KEY UNITS [once ID] ; tick
+//! correct KEY reset ID | correct KEY UNITS ID ; cool KEY ; history KEY
+//! roll UNIT ZONE from START to END (wall clock)
 //! advance T (and tick) ; wait T (no entry) ; stamp T (an entry with that time)
 //! backup ; restore [ttl T] (a new cluster from the backup, with the longest time to
 //! live that a session of the old one had)
@@ -26,7 +31,10 @@ use leasehold_ledger::{
     outcome::{Applied, CommandOutcome, CommandRefusal, GrantOutcome, Refusal, SyncOutcome},
 };
 
-use crate::log::{Log, bucket, key, pattern, report, window};
+use crate::{
+    log::{Log, key, pattern, report},
+    words::{a_correction, a_policy, a_roll, history_text, micros, seconds},
+};
 
 #[test]
 fn every_transcript_reads_as_it_happens() {
@@ -107,6 +115,7 @@ enum Step {
     Sync(usize),
     Command(usize),
     Grant(usize, (SessionId, String)),
+    Roll,
     Tick,
 }
 
@@ -147,6 +156,8 @@ impl Stage {
                 }
                 grant_text(outcome, generations)
             }
+            Step::Roll if applied.rolled => "a period begins".to_owned(),
+            Step::Roll => "no change".to_owned(),
             Step::Tick => String::new(),
         };
         for id in &applied.expired {
@@ -162,26 +173,9 @@ impl Stage {
             Read::Item(Step::Command(entry.commands.len() - 1))
         };
         match words {
-            ["policy", name, "window", limit, "per", time] => command(Command::PutPolicy {
+            ["policy", name, rest @ ..] => command(Command::PutPolicy {
                 name: (*name).to_owned(),
-                policy: window(limit.parse().unwrap(), micros(time)),
-            }),
-            [
-                "policy",
-                name,
-                "bucket",
-                capacity,
-                "refill",
-                refill,
-                "per",
-                time,
-            ] => command(Command::PutPolicy {
-                name: (*name).to_owned(),
-                policy: bucket(
-                    capacity.parse().unwrap(),
-                    refill.parse().unwrap(),
-                    micros(time),
-                ),
+                policy: a_policy(rest),
             }),
             ["drop-policy", name] => command(Command::DeletePolicy {
                 name: (*name).to_owned(),
@@ -224,6 +218,18 @@ impl Stage {
                 key: key(text),
                 units: units.parse().unwrap(),
             }),
+            ["correct", rest @ ..] => command(a_correction(rest)),
+            ["cool", text] => command(Command::CoolDown { key: key(text) }),
+            ["roll", rest @ ..] => {
+                entry.rolls.push(a_roll(rest));
+                Read::Item(Step::Roll)
+            }
+            ["history", text] => Read::Done(
+                self.log
+                    .ledger
+                    .corrections(&key(text))
+                    .map_or_else(|| "none".to_owned(), |all| history_text(&all)),
+            ),
             ["settle", session, rest @ ..] => {
                 let session = session_id(session);
                 let (identity, rest) = by(rest);
@@ -406,6 +412,12 @@ impl Stage {
         if let Some(next_us) = view.next_free_us {
             write!(text, " next {}", seconds(next_us)).unwrap();
         }
+        if let Some(cooling_us) = view.cooling_us {
+            write!(text, " cooling {}", seconds(cooling_us)).unwrap();
+        }
+        if view.corrections > 0 {
+            write!(text, " corrected {:+}", view.corrected).unwrap();
+        }
         text
     }
 
@@ -535,17 +547,4 @@ fn by<'a>(words: &'a [&'a str]) -> (String, &'a [&'a str]) {
         ["by", identity, rest @ ..] => ((*identity).to_owned(), rest),
         rest => (String::new(), rest),
     }
-}
-
-/// `1.5s` or `1.5` in microseconds.
-fn micros(text: &str) -> u64 {
-    let text = text.strip_suffix('s').unwrap_or(text);
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let part = format!("{part:0<6}");
-    whole.parse::<u64>().unwrap() * 1_000_000 + part.parse::<u64>().unwrap()
-}
-
-fn seconds(us: u64) -> String {
-    let text = format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
-    format!("{}s", text.trim_end_matches('0').trim_end_matches('.'))
 }
