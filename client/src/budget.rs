@@ -9,11 +9,12 @@ use std::{
 };
 
 use leasehold_key::Key;
-use leasehold_spend::{Begun, Clock, Patience, Slot, Verdict, Waiter};
+use leasehold_spend::{Begun, Clock, Lane as Place, Patience, Slot, Verdict, Waiter};
 
 use crate::{
     clock::SystemClock,
     driver::{Alive, Shared},
+    lane::Lane,
 };
 
 /// A handle for one key: cheap to clone, and the fastest way to spend.
@@ -57,24 +58,50 @@ impl Budget {
         self.slot.try_spend(units, &self.shared.clock)
     }
 
+    /// A handle for a lane of the key's policy. The budget itself stands for the
+    /// lowest.
+    #[must_use]
+    pub fn lane(&self, name: &str) -> Lane {
+        Lane::new(self.clone(), name)
+    }
+
+    #[inline]
+    pub(crate) fn try_spend_in(&self, lane: Place, units: u64) -> Verdict {
+        self.slot.try_spend_in(lane, units, &self.shared.clock)
+    }
+
+    pub(crate) async fn spend_in(&self, lane: Place, units: u64) -> Verdict {
+        spend(&self.slot, &self.shared.clock, lane, units).await
+    }
+
+    pub(crate) async fn spend_within_in(&self, lane: Place, units: u64, wait: Duration) -> Verdict {
+        spend_within(&self.slot, &self.shared.clock, lane, units, wait).await
+    }
+
     /// Spends units; asks the coordinator when too few are held, and waits for
     /// that one answer, at most the policy's `max_wait_ms`.
     pub async fn spend(&self, units: u64) -> Verdict {
-        spend(&self.slot, &self.shared.clock, units).await
+        self.spend_in(Place::LOWEST, units).await
     }
 
     /// Spends units; waits for capacity if need be, up to `wait`, first come
     /// first served.
     pub async fn spend_within(&self, units: u64, wait: Duration) -> Verdict {
-        spend_within(&self.slot, &self.shared.clock, units, wait).await
+        self.spend_within_in(Place::LOWEST, units, wait).await
     }
 }
 
-pub(crate) async fn spend(slot: &Arc<Slot>, clock: &SystemClock, units: u64) -> Verdict {
-    match slot.spend(units, Patience::OneAnswer, clock) {
+pub(crate) async fn spend(
+    slot: &Arc<Slot>,
+    clock: &SystemClock,
+    lane: Place,
+    units: u64,
+) -> Verdict {
+    match slot.spend_in(lane, units, Patience::OneAnswer, clock) {
         Begun::Answered(verdict) => verdict,
         Begun::Waits(waiter) => {
-            wait_for(waiter, Duration::from_nanos(slot.max_wait_ns()), clock).await
+            let wait = Duration::from_nanos(slot.max_wait_ns_in(lane));
+            wait_for(waiter, wait, clock).await
         }
     }
 }
@@ -82,12 +109,13 @@ pub(crate) async fn spend(slot: &Arc<Slot>, clock: &SystemClock, units: u64) -> 
 pub(crate) async fn spend_within(
     slot: &Arc<Slot>,
     clock: &SystemClock,
+    lane: Place,
     units: u64,
     wait: Duration,
 ) -> Verdict {
     let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
     let until_ns = clock.now_ns().saturating_add(wait_ns);
-    match slot.spend(units, Patience::Until(until_ns), clock) {
+    match slot.spend_in(lane, units, Patience::Until(until_ns), clock) {
         Begun::Answered(verdict) => verdict,
         Begun::Waits(waiter) => wait_for(waiter, wait, clock).await,
     }

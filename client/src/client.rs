@@ -6,7 +6,7 @@ use std::{
 };
 
 use leasehold_key::Key;
-use leasehold_spend::{Code, Slot, Verdict};
+use leasehold_spend::{Code, Lane, Slot, Verdict};
 use tokio::sync::watch;
 
 use crate::{
@@ -110,7 +110,7 @@ impl Client {
                 Ok(slot) => slot,
                 Err(verdict) => return verdict,
             };
-            let verdict = budget::spend(&slot, &self.shared.clock, units).await;
+            let verdict = budget::spend(&slot, &self.shared.clock, Lane::LOWEST, units).await;
             if !was_evicted(&slot, verdict) {
                 return verdict;
             }
@@ -125,7 +125,8 @@ impl Client {
                 Ok(slot) => slot,
                 Err(verdict) => return verdict,
             };
-            let verdict = budget::spend_within(&slot, &self.shared.clock, units, wait).await;
+            let verdict =
+                budget::spend_within(&slot, &self.shared.clock, Lane::LOWEST, units, wait).await;
             if !was_evicted(&slot, verdict) {
                 return verdict;
             }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use leasehold_proto::v1;
 use leasehold_spend::{
-    BudgetKind, Code,
+    BudgetKind, Code, LaneRule,
     message::{
-        Incoming, KeyGrant, LeaseState, OpenOut, Opened, Outgoing, Policy, Refusal, Report,
-        SessionId, SettleOut, SyncOut,
+        Incoming, KeyGrant, LaneWaiting, LeaseState, OpenOut, Opened, Outgoing, Policy, Refusal,
+        Report, SessionId, SettleOut, SyncOut,
     },
 };
 
@@ -71,6 +71,12 @@ fn report(report: Report) -> v1::KeyReport {
         units: age.units,
         age_us: age.age_us,
     };
+    let lane = |lane: LaneWaiting| v1::LaneWaiting {
+        lane: lane.lane,
+        waiting: lane.waiting,
+        head: lane.head,
+        wait_us: lane.wait_us,
+    };
     v1::KeyReport {
         key_id: report.key_id,
         key: report.key.map_or_else(String::new, |key| key.to_string()),
@@ -91,7 +97,7 @@ fn report(report: Report) -> v1::KeyReport {
         left: report.left,
         waiting_head: report.waiting_head,
         overrun_total: report.overrun_total,
-        lanes: Vec::new(),
+        lanes: report.lanes.into_iter().map(lane).collect(),
         shadowed: 0,
     }
 }
@@ -161,11 +167,20 @@ fn grant(grant: v1::KeyGrant) -> KeyGrant {
         refusal: grant.refusal.map(|refusal| Refusal {
             code: Code::from_text(&refusal.code),
             retry_after_us: refusal.retry_after_us,
+            lane: refusal.lane,
         }),
         free: grant.free,
         policy: grant.policy.map(|policy| Policy {
             kind: BudgetKind::from_text(&policy.kind),
             hold_max_us: policy.hold_max_us,
+            lanes: policy
+                .lanes
+                .into_iter()
+                .map(|lane| LaneRule {
+                    name: lane.name,
+                    max_wait_ns: lane.max_wait_us.saturating_mul(1000),
+                })
+                .collect(),
             limit: policy.limit,
             timescale_us: match policy.timescale_us {
                 0 => policy.window_us,

@@ -11,6 +11,7 @@ use crate::{
     books::Totals,
     clock::{Clock, MILLISECOND, SECOND},
     demand::Demand,
+    lane::{LANES_MAX, Lane},
     message::{LeaseState, Policy, Report},
     refill::{Granted, Sample},
     slot::{Slot, SlotRule},
@@ -35,11 +36,13 @@ enum Ask {
         /// Units that end the wait of those who wait, on top of what was left; 0:
         /// nobody waits.
         waiting: u64,
+        /// The highest lane in which somebody waits.
+        lane: Lane,
         generation: u64,
         granted: u64,
     },
     /// Refused. The want stays registered, and is asked again when a request
-    /// comes after the refusal's end.
+    /// comes after the refusal's end, or one of a higher lane.
     Refused,
 }
 
@@ -50,6 +53,8 @@ struct Told {
     ended: usize,
     want: u64,
     waiting: u64,
+    /// What waits by lane, when there are several.
+    lanes: [u64; LANES_MAX],
 }
 
 /// What is remembered of a report until it is acknowledged.
@@ -90,6 +95,8 @@ pub(crate) struct KeyCore {
     rtt_ns: u64,
     /// Local refusals end then.
     until_ns: u64,
+    /// The highest lane that is refused until then.
+    refused_lane: Lane,
     backoff_ns: u64,
     /// The newest lease that was granted, and its own limit.
     own_generation: u64,
@@ -112,6 +119,10 @@ pub(crate) struct KeyCore {
     /// A request was told `Empty` since the last answer: the ask says that one
     /// waits, so that the answer is units or a refusal that the next one is told.
     is_probe: bool,
+    /// The highest lane of such a request.
+    probe_lane: Lane,
+    /// The highest lane of one between the last two samples.
+    probed_now: Lane,
     is_closed: bool,
     told: Option<Told>,
     /// The coordinator may have a want of it on this stream.
@@ -135,6 +146,7 @@ impl KeyCore {
             wants: false,
             rtt_ns: 0,
             until_ns: 0,
+            refused_lane: Lane(0),
             backoff_ns: BACKOFF_MIN,
             own_generation: 0,
             own_deadline_ns: u64::MAX,
@@ -150,6 +162,8 @@ impl KeyCore {
             bell: u64::MAX,
             untold_since_ns: None,
             is_probe: false,
+            probe_lane: Lane::LOWEST,
+            probed_now: Lane::LOWEST,
             is_closed: false,
             told: None,
             is_want_known: false,
@@ -220,6 +234,7 @@ impl KeyCore {
         arrived += missed_now;
         self.missed_seen = missed;
         self.missed_now = missed_now > 0;
+        self.probed_now = self.slot.take_probed();
         self.demand.record(now, arrived);
         if arrived > 0 || self.sample.waiting > 0 {
             self.last_request_ns = now;
@@ -242,6 +257,7 @@ impl KeyCore {
             ended: self.sample.ended.len(),
             want: self.want(),
             waiting: self.waiting_told(),
+            lanes: self.lanes_told(),
         }
     }
 
@@ -325,6 +341,7 @@ impl KeyCore {
             waiting: told.waiting,
             waiting_head: self.sample.waiting_head.max(told.waiting.min(1)),
             wait_us: patient_ns / 1000,
+            lanes: self.lanes_waiting(&told, now),
             peak: self.demand.peak(),
             demand_milli: self.demand.milli_per_second(),
             ..Report::default()
@@ -443,7 +460,7 @@ impl KeyCore {
         self.slot.park_if_late(now);
     }
 
-    fn set_policy(&mut self, policy: Policy) {
+    fn set_policy(&mut self, policy: &Policy) {
         self.demand
             .set_window(policy.timescale_us.saturating_mul(1000));
         self.slice_factor_milli = policy.slice_factor_milli;
@@ -454,6 +471,7 @@ impl KeyCore {
             kind: policy.kind,
             hold_max_ns: policy.hold_max_us.saturating_mul(1000),
         });
+        self.slot.set_lanes(&policy.lanes);
     }
 }
 

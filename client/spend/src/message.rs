@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{kind::BudgetKind, verdict::Code};
+use crate::{kind::BudgetKind, lane::LaneRule, verdict::Code};
 
 /// The coordinator's name for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,6 +77,8 @@ pub struct Report {
     pub waiting_head: u64,
     /// How long the most patient of them stays after a refusal.
     pub wait_us: u64,
+    /// What waits, lane by lane, when the policy has lanes.
+    pub lanes: Vec<LaneWaiting>,
     /// Most arrivals in any demand horizon lately.
     pub peak: u64,
     /// Smoothed demand in thousandths of a unit per second.
@@ -88,6 +90,19 @@ pub struct Report {
     pub refused: u64,
     /// Units allowed by the failure mode since the last report.
     pub degraded: u64,
+}
+
+/// What waits in one lane of a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneWaiting {
+    /// Its place in the policy's list.
+    pub lane: u32,
+    /// Units that its requests wait for.
+    pub waiting: u64,
+    /// What the first of them needs.
+    pub head: u64,
+    /// How long the most patient of them stays after a refusal.
+    pub wait_us: u64,
 }
 
 /// `units` were spent at least `age_us` ago.
@@ -217,10 +232,12 @@ pub struct Refusal {
     pub code: Code,
     /// When it is worth asking again; 0: never.
     pub retry_after_us: u64,
+    /// The highest lane that is refused, and those below it with it; 0: all.
+    pub lane: u32,
 }
 
 /// What a client needs to know of a policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// What kind of budget it is.
     pub kind: BudgetKind,
@@ -236,6 +253,8 @@ pub struct Policy {
     pub slice_factor_milli: u32,
     /// How long a reservation may stay unsettled; 0: not said.
     pub hold_max_us: u64,
+    /// Its lanes, the highest first; none: all requests are alike.
+    pub lanes: Vec<LaneRule>,
 }
 
 /// What the owner of the stream should do after a message.

@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use crate::{
     books::{Lease, Totals},
+    lane::{Lane, LaneRule},
     queue::{Decision, Patience, Queue, Waiting},
     slot::{Inner, Slot, SlotRule},
     sync::Ordering,
@@ -25,6 +26,21 @@ pub struct Sample {
     /// What the first of them costs.
     pub waiting_head: u64,
     /// How many requests wait.
+    pub waiting: usize,
+    /// The latest moment until which one of the first lane's waits; 0 when unknown.
+    pub patient_until_ns: u64,
+    /// All of this by lane, the highest first.
+    pub lanes: Vec<LaneSample>,
+}
+
+/// What waits in one lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneSample {
+    /// Units that its requests wait for.
+    pub waiting_units: u64,
+    /// What the first of them costs.
+    pub waiting_head: u64,
+    /// How many they are.
     pub waiting: usize,
     /// The latest moment until which one of them waits; 0 when unknown.
     pub patient_until_ns: u64,
@@ -162,22 +178,9 @@ impl Slot {
     /// front changed; wakes are called after the lock was let go.
     pub(crate) fn serve(&self, inner: &mut Inner, wakes: &mut Vec<Waker>) {
         while let Some((ticket, units, _)) = inner.queue.front() {
-            let Some(lease) = inner
-                .books
-                .current
-                .as_mut()
-                .filter(|lease| !lease.is_parked)
-            else {
+            let Some(generation) = self.set_aside(inner, units) else {
                 break;
             };
-            // Held is raised before left is lowered: a unit on its way is never
-            // taken for spent.
-            lease.held += units;
-            if !self.lower_left(units) {
-                lease.held -= units;
-                break;
-            }
-            let generation = lease.generation;
             inner
                 .queue
                 .decide(ticket, Decision::Served { generation, units }, wakes);
@@ -357,17 +360,25 @@ impl Slot {
     /// The coordinator's no. Refuses the queue, except requests that wait for
     /// capacity, and everything that comes until `until_ns`.
     pub fn refuse(&self, code: Code, until_ns: u64, for_ever: bool) {
+        self.refuse_from(Lane(0), code, until_ns, for_ever);
+    }
+
+    /// The coordinator's no to a lane and those below it; the lanes above go on.
+    pub fn refuse_from(&self, lane: Lane, code: Code, until_ns: u64, for_ever: bool) {
         let mut wakes = Vec::new();
         let mut inner = self.lock();
         // Before the queue is looked at: nobody joins it between the two, since
         // that takes the lock.
-        self.store_refusal(code, until_ns, for_ever);
+        let lanes = inner.queue.lanes();
+        let first = lane.place(lanes);
+        self.store_refusal((first, lanes), code, until_ns, for_ever);
         self.serve(&mut inner, &mut wakes);
         let refused: Vec<u64> = inner
             .queue
             .iter()
-            .filter(|(_, waiting)| waiting.patience == Patience::OneAnswer || for_ever)
-            .map(|(ticket, _)| ticket)
+            .filter(|(place, ..)| *place >= first)
+            .filter(|(.., waiting)| waiting.patience == Patience::OneAnswer || for_ever)
+            .map(|(_, ticket, _)| ticket)
             .collect();
         let decision = Decision::Refused {
             code,
@@ -420,8 +431,8 @@ impl Slot {
         let impossible: Vec<u64> = inner
             .queue
             .iter()
-            .filter(|(_, waiting)| waiting.units >= least)
-            .map(|(ticket, _)| ticket)
+            .filter(|(.., waiting)| waiting.units >= least)
+            .map(|(_, ticket, _)| ticket)
             .collect();
         let decision = Decision::Refused {
             code: Code::CostAboveLimit,
@@ -437,7 +448,30 @@ impl Slot {
 
     /// Ends local refusals: units came, or may come.
     pub fn lift_refusal(&self) {
-        self.clear_refusal();
+        let inner = self.lock();
+        self.clear_refusal(inner.queue.lanes());
+    }
+
+    /// Units that requests of lanes above this one wait for.
+    pub(crate) fn waiting_above(&self, lane: Lane) -> u64 {
+        if lane == Lane(0) {
+            return 0;
+        }
+        let inner = self.lock();
+        let first = lane.place(inner.queue.lanes());
+        let above = inner.queue.iter().filter(|(place, ..)| *place < first);
+        above.fold(0, |sum, (.., waiting)| sum.saturating_add(waiting.units))
+    }
+
+    /// Takes in the lanes of the policy, the highest first.
+    pub fn set_lanes(&self, rules: &[LaneRule]) {
+        let mut wakes = Vec::new();
+        let mut inner = self.lock();
+        self.store_lanes(&mut inner, rules);
+        // Another request may be the first now.
+        self.serve(&mut inner, &mut wakes);
+        drop(inner);
+        wakes.into_iter().for_each(Waker::wake);
     }
 
     /// Takes in the policy. Refuses waiting requests that can never be admitted.
@@ -470,16 +504,25 @@ impl Slot {
         let all = || std::iter::once(queue).chain(asking);
         sample.waiting_units = all().map(Queue::units).fold(0, u64::saturating_add);
         sample.waiting = all().map(Queue::len).sum();
-        let head = all().find_map(Queue::front);
-        sample.waiting_head = head.map_or(0, |(_, units, _)| units);
-        sample.patient_until_ns = all()
-            .flat_map(Queue::iter)
-            .map(|(_, waiting)| match waiting.patience {
-                Patience::OneAnswer => 0,
-                Patience::Until(until) => until,
-            })
-            .max()
-            .unwrap_or(0);
+        sample.lanes.clear();
+        sample.lanes.resize(queue.lanes(), LaneSample::default());
+        for (place, _, waiting) in all().flat_map(Queue::iter) {
+            let Some(lane) = sample.lanes.get_mut(place) else {
+                continue;
+            };
+            if lane.waiting == 0 {
+                lane.waiting_head = waiting.units;
+            }
+            lane.waiting += 1;
+            lane.waiting_units = lane.waiting_units.saturating_add(waiting.units);
+            if let Patience::Until(until) = waiting.patience {
+                lane.patient_until_ns = lane.patient_until_ns.max(until);
+            }
+        }
+        let first = sample.lanes.iter().find(|lane| lane.waiting > 0);
+        let first = first.copied().unwrap_or_default();
+        sample.waiting_head = first.waiting_head;
+        sample.patient_until_ns = first.patient_until_ns;
     }
 
     /// Whether nothing has to be accounted for and nobody waits.

@@ -7,6 +7,7 @@ use crate::{
     books::Books,
     clock::Clock,
     kind::BudgetKind,
+    lane::{LANES_MAX, Lane, LaneRule},
     line::Line,
     queue::Queue,
     sync::{
@@ -33,8 +34,11 @@ pub struct Slot {
     pub(crate) word: AtomicU64,
     /// The deadline of the lease that the word's tag belongs to.
     pub(crate) deadline: AtomicU64,
-    /// Until when requests are refused locally, with the code in the low bits; 0: not.
+    /// Until when requests of the lowest lane are refused locally, with the code in
+    /// the low bits; 0: not. Whenever any lane is refused, this one is.
     refusal: AtomicU64,
+    /// The same of the lanes above it.
+    refusals_above: [AtomicU64; LANES_MAX - 1],
     /// `limit << 1 | fails open`.
     rule: AtomicU64,
     /// Until when the rule is taken for certain.
@@ -43,6 +47,14 @@ pub struct Slot {
     /// The kind of the key's budget; 0: not told yet.
     kind: AtomicU32,
     hold_max_ns: AtomicU64,
+    /// The same of the lanes above the lowest.
+    max_waits_above: [AtomicU64; LANES_MAX - 1],
+    /// Changes with the policy's lanes; 0: they are not known.
+    lanes_version: AtomicU32,
+    /// The highest lane in which a request was told `Empty` since the driver looked.
+    probed: AtomicU32,
+    /// Requests that named a lane which the policy does not have.
+    misnamed: AtomicU64,
     /// Units of requests that were not admitted from here: demand that the word
     /// does not show.
     missed: AtomicU64,
@@ -51,8 +63,9 @@ pub struct Slot {
     /// Who leaves this many units or fewer rings. The largest number: everybody does.
     bell: AtomicU64,
     evicted: AtomicBool,
-    /// An ask that says somebody waits is under way: ringing adds nothing.
-    asked: AtomicBool,
+    /// An ask is under way that says somebody waits in this lane, counted from 1, so
+    /// that ringing for it or one below adds nothing; 0: there is none.
+    asked: AtomicU32,
     /// The coordinator has said that the rest of its answer is to come.
     to_come: AtomicBool,
     index: u32,
@@ -69,6 +82,8 @@ pub(crate) struct Inner {
     /// Requests that will need units of this key and wait for those of another
     /// one first: the driver asks for them, and nobody has to stand behind them.
     pub(crate) asking: Queue,
+    /// What the policy calls its lanes.
+    pub(crate) lanes: Vec<String>,
 }
 
 impl Inner {
@@ -110,6 +125,8 @@ pub struct Counts {
     pub refused: u64,
     /// Units allowed by the failure mode.
     pub degraded: u64,
+    /// Requests that named a lane which the policy does not have.
+    pub misnamed: u64,
 }
 
 /// What a slot needs to know of the key's policy to answer by itself.
@@ -140,12 +157,17 @@ impl Slot {
             max_wait_ns: AtomicU64::new(max_wait_ns),
             kind: AtomicU32::new(0),
             hold_max_ns: AtomicU64::new(0),
+            refusals_above: Default::default(),
+            max_waits_above: Default::default(),
+            lanes_version: AtomicU32::new(0),
+            probed: AtomicU32::new(u32::MAX),
+            misnamed: AtomicU64::new(0),
             missed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             degraded: AtomicU64::new(0),
             bell: AtomicU64::new(u64::MAX),
             evicted: AtomicBool::new(false),
-            asked: AtomicBool::new(false),
+            asked: AtomicU32::new(0),
             to_come: AtomicBool::new(false),
             index,
             waiters_max,
@@ -160,10 +182,45 @@ impl Slot {
         self.index
     }
 
-    /// How long a request waits for an answer at most.
+    /// How long a request of the lowest lane waits for an answer at most.
     #[must_use]
     pub fn max_wait_ns(&self) -> u64 {
         self.max_wait_ns.load(Ordering::Relaxed)
+    }
+
+    /// How long a request of a lane waits for an answer at most.
+    #[must_use]
+    pub fn max_wait_ns_in(&self, lane: Lane) -> u64 {
+        let above = above(&self.max_waits_above, lane);
+        above.map_or_else(|| self.max_wait_ns(), |wait| wait.load(Ordering::Relaxed))
+    }
+
+    /// Changes when the policy's lanes do: until then [`lane`](Self::lane) has the same
+    /// answer. 0: they are not known yet.
+    #[must_use]
+    pub fn lanes_version(&self) -> u32 {
+        // Acquire: who finds the version finds the lanes, too, behind the lock.
+        self.lanes_version.load(Ordering::Acquire)
+    }
+
+    /// The lane that the policy calls so, and whether it has one. If not, or as long
+    /// as the policy is not known, it is the lowest.
+    #[must_use]
+    pub fn lane(&self, name: &str) -> (Lane, bool) {
+        let inner = self.lock();
+        let place = inner.lanes.iter().position(|known| known == name);
+        // The lowest goes by one name only.
+        let is_above = |place: &usize| place + 1 < inner.lanes.len().min(LANES_MAX);
+        let lane = place
+            .filter(is_above)
+            .and_then(|place| u32::try_from(place).ok())
+            .map_or(Lane::LOWEST, Lane);
+        (lane, place.is_some())
+    }
+
+    /// A request named a lane that there is not.
+    pub fn count_misnamed(&self) {
+        self.misnamed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether the slot was taken out of service because its key was idle; the
@@ -178,27 +235,61 @@ impl Slot {
     /// Spends units from what is held here, without waiting.
     #[inline]
     pub fn try_spend(&self, units: u64, clock: &impl Clock) -> Verdict {
-        match self.try_take_or_miss(units, clock) {
+        self.try_spend_in(Lane::LOWEST, units, clock)
+    }
+
+    /// Spends units for a request of a lane from what is held here, without waiting.
+    /// What is left is anybody's: lanes make a difference when there is too little.
+    #[inline]
+    pub fn try_spend_in(&self, lane: Lane, units: u64, clock: &impl Clock) -> Verdict {
+        match self.try_take_or_miss(lane, units, clock) {
             Miss::Answer(verdict) => verdict,
             Miss::Refused(verdict) => {
                 self.count_refused(units);
                 verdict
             }
             Miss::Alone => self.fail(units, Code::Disconnected),
+            Miss::Ask if self.overtake(lane, units, clock) => Verdict::Admitted,
             Miss::Ask => {
+                if lane != Lane::LOWEST {
+                    // Before the count: whoever finds that finds this.
+                    self.probed.fetch_min(lane.0, Ordering::Relaxed);
+                }
                 self.count_missed(units);
-                self.ring_unless_asked();
+                self.ring_unless_asked(lane);
                 Verdict::Empty
             }
         }
     }
 
+    /// Takes units past requests of lower lanes that wait for more than there is.
+    fn overtake(&self, lane: Lane, units: u64, clock: &impl Clock) -> bool {
+        if lane == Lane::LOWEST || self.left() < units {
+            return false;
+        }
+        let generation = {
+            let mut inner = self.lock();
+            if inner.queue.len_down_to(lane) > 0 {
+                return false;
+            }
+            match self.set_aside(&mut inner, units) {
+                Some(generation) => generation,
+                None => return false,
+            }
+        };
+        let is_committed = self.commit(generation, units, clock);
+        if !is_committed {
+            self.release(generation, units);
+        }
+        is_committed
+    }
+
     /// As `try_spend`, but leaves it to the caller what to do when it must ask.
     #[inline]
-    pub(crate) fn try_take_or_miss(&self, units: u64, clock: &impl Clock) -> Miss {
+    pub(crate) fn try_take_or_miss(&self, lane: Lane, units: u64, clock: &impl Clock) -> Miss {
         match self.take(units, clock) {
             Take::Admitted => Miss::Answer(Verdict::Admitted),
-            Take::Short | Take::Late => self.miss(units, clock),
+            Take::Short | Take::Late => self.miss(lane, units, clock),
         }
     }
 
@@ -247,7 +338,7 @@ impl Slot {
     }
 
     /// The answer to a request that the fast path did not admit.
-    pub(crate) fn miss(&self, units: u64, clock: &impl Clock) -> Miss {
+    pub(crate) fn miss(&self, lane: Lane, units: u64, clock: &impl Clock) -> Miss {
         // Acquire: who sees the flag also sees whether it was an eviction.
         if Word(self.word.load(Ordering::Acquire)).is_closed() {
             return Miss::Answer(Verdict::Unavailable { code: Code::Closed });
@@ -263,7 +354,7 @@ impl Slot {
                 retry_after: None,
             });
         }
-        if let Some(verdict) = self.local_refusal(clock) {
+        if let Some(verdict) = self.local_refusal(lane, clock) {
             return Miss::Refused(verdict);
         }
         if self.line.is_up() {
@@ -285,10 +376,11 @@ impl Slot {
     }
 
     /// The refusal that still stands, if one does.
-    pub(crate) fn local_refusal(&self, clock: &impl Clock) -> Option<Verdict> {
+    pub(crate) fn local_refusal(&self, lane: Lane, clock: &impl Clock) -> Option<Verdict> {
         // Relaxed: one self-contained value that only decides between a refusal
         // and an ask.
-        let packed = self.refusal.load(Ordering::Relaxed);
+        let refusal = above(&self.refusals_above, lane).unwrap_or(&self.refusal);
+        let packed = refusal.load(Ordering::Relaxed);
         let until = packed & !REFUSAL_BITS;
         if until == 0 {
             return None;
@@ -350,15 +442,68 @@ impl Slot {
         self.rule_until.store(until_ns, Ordering::Relaxed);
     }
 
-    pub(crate) fn store_refusal(&self, code: Code, until_ns: u64, for_ever: bool) {
+    /// Refuses the lane at this place and those below it, of so many. Called with the
+    /// lock held.
+    pub(crate) fn store_refusal(
+        &self,
+        (place, lanes): (usize, usize),
+        code: Code,
+        until_ns: u64,
+        for_ever: bool,
+    ) {
         let until = until_ns.saturating_add(REFUSAL_BITS) & !REFUSAL_BITS;
         let flag = if for_ever { REFUSAL_FOR_EVER } else { 0 };
-        self.refusal
-            .store(until | flag | code as u64, Ordering::Relaxed);
+        let packed = until | flag | code as u64;
+        let above = self.refusals_above.iter().take(lanes.saturating_sub(1));
+        for refusal in above.skip(place) {
+            refusal.store(packed, Ordering::Relaxed);
+        }
+        self.refusal.store(packed, Ordering::Relaxed);
     }
 
-    pub(crate) fn clear_refusal(&self) {
+    /// Called with the lock held.
+    pub(crate) fn clear_refusal(&self, lanes: usize) {
+        let above = self.refusals_above.iter().take(lanes.saturating_sub(1));
+        for refusal in above {
+            refusal.store(0, Ordering::Relaxed);
+        }
         self.refusal.store(0, Ordering::Relaxed);
+    }
+
+    /// Takes in the lanes of the policy. Called with the lock held.
+    pub(crate) fn store_lanes(&self, inner: &mut Inner, rules: &[LaneRule]) {
+        // Those that cannot be told apart wait as the last of them does.
+        let told_apart = rules.len().min(LANES_MAX);
+        for (wait, rule) in self.max_waits_above.iter().zip(rules) {
+            wait.store(rule.max_wait_ns, Ordering::Relaxed);
+        }
+        if let Some(lowest) = rules.last() {
+            self.max_wait_ns
+                .store(lowest.max_wait_ns, Ordering::Relaxed);
+        }
+        let is_known = self.lanes_version.load(Ordering::Relaxed) != 0;
+        let is_same = inner.lanes.iter().eq(rules.iter().map(|rule| &rule.name));
+        if is_known && is_same {
+            return;
+        }
+        inner.lanes = rules.iter().map(|rule| rule.name.clone()).collect();
+        inner.queue.set_lanes(told_apart);
+        inner.asking.set_lanes(told_apart);
+        // A refusal was about other lanes.
+        self.clear_refusal(LANES_MAX);
+        // Release: see `lanes_version`. It wraps past 0, which means unknown.
+        let next = self.lanes_version.load(Ordering::Relaxed).wrapping_add(1);
+        self.lanes_version.store(next.max(1), Ordering::Release);
+    }
+
+    /// The highest lane in which a request was told `Empty` since the last call, if it
+    /// was one above the lowest.
+    pub(crate) fn take_probed(&self) -> Lane {
+        // Relaxed, both: it decides for which lane an ask says that one waits.
+        match self.probed.load(Ordering::Relaxed) {
+            u32::MAX => Lane::LOWEST,
+            _ => Lane(self.probed.swap(u32::MAX, Ordering::Relaxed)),
+        }
     }
 
     /// Counts as of now.
@@ -369,6 +514,7 @@ impl Slot {
             missed: self.missed.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
             degraded: self.degraded.load(Ordering::Relaxed),
+            misnamed: self.misnamed.load(Ordering::Relaxed),
         }
     }
 
@@ -388,18 +534,19 @@ impl Slot {
 
     /// Rings only if the driver has something to do about it. Whoever joined the
     /// queue before calls it after: see `set_asked`.
-    pub(crate) fn ring_unless_asked(&self) {
-        if !self.is_asked() {
+    pub(crate) fn ring_unless_asked(&self, lane: Lane) {
+        if !self.is_asked(lane) {
             self.ring();
         }
     }
 
-    /// The driver says whether an ask for waiting requests is under way, and
-    /// always looks at the queue after it said no. So no request is forgotten:
+    /// The driver says for which lane, by its place, an ask of waiting requests is
+    /// under way, and always looks at the queue after it said that there is none. So no request is forgotten:
     /// if that look came before the request joined (under the same lock), then
     /// the request finds the no, and rings; else the look finds the request. A
     /// `try_spend` takes no lock and may be missed; the next one rings.
-    pub(crate) fn set_asked(&self, asked: bool) {
+    pub(crate) fn set_asked(&self, lane: Option<u32>) {
+        let asked = lane.map_or(0, |lane| lane.saturating_add(1));
         // Release, with the acquire above; the lock orders the rest.
         self.asked.store(asked, Ordering::Release);
         self.to_come.store(false, Ordering::Relaxed);
@@ -410,19 +557,20 @@ impl Slot {
         self.to_come.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
+    pub(crate) fn is_asked(&self, lane: Lane) -> bool {
+        let asked = self.asked.load(Ordering::Acquire);
+        asked != 0 && lane.0.saturating_add(1) >= asked
     }
 
     /// Whether a request whose time is up is the failure mode's to answer.
     pub(crate) fn is_left_alone(&self, clock: &impl Clock) -> bool {
         let is_up = self.line.is_up() && self.to_come.load(Ordering::Relaxed);
-        !is_up && self.local_refusal(clock).is_none()
+        !is_up && self.local_refusal(Lane::LOWEST, clock).is_none()
     }
 
     /// What a request is told whose time is up before it was answered.
-    pub(crate) fn time_out(&self, units: u64, clock: &impl Clock) -> Verdict {
-        if let Some(verdict) = self.local_refusal(clock) {
+    pub(crate) fn time_out(&self, lane: Lane, units: u64, clock: &impl Clock) -> Verdict {
+        if let Some(verdict) = self.local_refusal(lane, clock) {
             self.count_refused(units);
             return verdict;
         }
@@ -433,7 +581,7 @@ impl Slot {
             // There is somebody to ask, who has nothing to give yet: that is a
             // no, and not for the failure mode to overrule.
             self.count_refused(units);
-            let retry_after = Some(Duration::from_nanos(self.max_wait_ns()));
+            let retry_after = Some(Duration::from_nanos(self.max_wait_ns_in(lane)));
             return Verdict::Denied {
                 code: Code::Limit,
                 retry_after,
@@ -508,6 +656,11 @@ impl Slot {
     }
 }
 
+/// What is kept for a lane above the lowest.
+fn above(all: &[AtomicU64], lane: Lane) -> Option<&AtomicU64> {
+    all.get(usize::try_from(lane.0).ok()?)
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -564,7 +717,7 @@ mod tests {
     #[test]
     fn a_refusal_stands_until_its_moment_and_no_longer() {
         let slot = slot();
-        slot.store_refusal(Code::Limit, 1024, false);
+        slot.store_refusal((0, 1), Code::Limit, 1024, false);
         let verdict = slot.try_spend(1, &At(1000));
         assert_eq!(verdict.retry_after(), Some(Duration::from_nanos(24)));
         assert_eq!(slot.try_spend(1, &At(1024)), Verdict::Empty);
@@ -573,7 +726,7 @@ mod tests {
             Counts {
                 missed: 2,
                 refused: 1,
-                degraded: 0
+                ..Counts::default()
             }
         );
     }

@@ -39,6 +39,7 @@ use std::{
 
 use crate::{
     clock::Clock,
+    lane::Lane,
     queue::{Decision, Patience},
     slot::{Inner, Miss, Slot},
     sync::{MutexGuard, Ordering, taken_before_look},
@@ -381,7 +382,7 @@ impl Work<'_> {
                 return None;
             }
             let place = short;
-            let verdict = slot.time_out(*units, clock);
+            let verdict = slot.time_out(Lane::LOWEST, *units, clock);
             return Some(Poll::Ready(Joint::Refused { place, verdict }));
         }
         if let Standing::Asks(ticket) = self.standings[short] {
@@ -398,7 +399,7 @@ impl Work<'_> {
             if is_met || self.standings[place] != Standing::Open {
                 continue;
             }
-            match slot.miss(*units, clock) {
+            match slot.miss(Lane::LOWEST, *units, clock) {
                 Miss::Answer(verdict) => worst.note(place, verdict),
                 // Who waits for capacity joins the queue in spite of a refusal.
                 Miss::Refused(verdict) => match (self.patience, verdict.retry_after()) {
@@ -413,7 +414,7 @@ impl Work<'_> {
                 // The connection may be back before the request's time is up.
                 Miss::Alone
                     if matches!(then, Then::Wait(_))
-                        && slot.may_outlast_outage(self.patience, clock) =>
+                        && slot.may_outlast_outage(Lane::LOWEST, self.patience, clock) =>
                 {
                     lacking.push(place);
                 }
@@ -433,7 +434,7 @@ impl Work<'_> {
                 for place in lacking {
                     let (slot, units) = &self.parts[place];
                     slot.count_missed(*units);
-                    if !slot.is_asked() {
+                    if !slot.is_asked(Lane::LOWEST) {
                         after.rings.push(place);
                     }
                 }
@@ -467,7 +468,7 @@ impl Work<'_> {
                     let verdict = Verdict::Denied { code, retry_after };
                     return Poll::Ready(Joint::Refused { place, verdict });
                 }
-                let ticket = line.push(*units, self.patience);
+                let ticket = line.push(Lane::LOWEST, *units, self.patience);
                 if place == short {
                     self.standings[place] = Standing::Waits(ticket);
                     // From here on nobody overtakes. What is left was looked at with
@@ -478,7 +479,7 @@ impl Work<'_> {
                 }
                 // See `Slot::set_asked`: the driver looks under the lock that is
                 // held here, before or after this.
-                if !slot.is_asked() {
+                if !slot.is_asked(Lane::LOWEST) {
                     after.rings.push(place);
                 }
             }

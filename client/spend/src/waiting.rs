@@ -11,6 +11,7 @@ use std::{
 use crate::{
     books::Release,
     clock::Clock,
+    lane::Lane,
     queue::{Decision, Patience},
     slot::{Inner, Miss, Slot},
     sync::Ordering,
@@ -33,6 +34,7 @@ pub enum Begun {
 #[derive(Debug)]
 pub struct Waiter {
     slot: Arc<Slot>,
+    lane: Lane,
     ticket: u64,
     units: u64,
     is_done: bool,
@@ -51,39 +53,61 @@ pub struct Hold {
 impl Slot {
     /// Begins a request that may wait. The driver is rung for when it does.
     pub fn spend(self: &Arc<Self>, units: u64, patience: Patience, clock: &impl Clock) -> Begun {
-        match self.try_take_or_miss(units, clock) {
+        self.spend_in(Lane::LOWEST, units, patience, clock)
+    }
+
+    /// Begins a request of a lane that may wait.
+    pub fn spend_in(
+        self: &Arc<Self>,
+        lane: Lane,
+        units: u64,
+        patience: Patience,
+        clock: &impl Clock,
+    ) -> Begun {
+        match self.try_take_or_miss(lane, units, clock) {
             Miss::Answer(verdict) => Begun::Answered(verdict),
             // Who waits for capacity joins the queue in spite of a refusal.
             Miss::Refused(verdict) => match (patience, verdict.retry_after()) {
-                (Patience::Until(_), Some(_)) => self.join_queue(units, patience, clock),
+                (Patience::Until(_), Some(_)) => self.join_queue(lane, units, patience, clock),
                 _ => {
                     self.count_refused(units);
                     Begun::Answered(verdict)
                 }
             },
             // The connection may be back before the request's time is up.
-            Miss::Alone if self.may_outlast_outage(patience, clock) => {
-                self.join_queue(units, patience, clock)
+            Miss::Alone if self.may_outlast_outage(lane, patience, clock) => {
+                self.join_queue(lane, units, patience, clock)
             }
             Miss::Alone => Begun::Answered(self.fail(units, Code::Disconnected)),
-            Miss::Ask => self.join_queue(units, patience, clock),
+            Miss::Ask => self.join_queue(lane, units, patience, clock),
         }
     }
 
     /// Whether the connection was lost less than a request's longest wait ago,
     /// or the request is prepared to wait and would be refused otherwise.
-    pub(crate) fn may_outlast_outage(&self, patience: Patience, clock: &impl Clock) -> bool {
+    pub(crate) fn may_outlast_outage(
+        &self,
+        lane: Lane,
+        patience: Patience,
+        clock: &impl Clock,
+    ) -> bool {
         let waits_anyway = matches!(patience, Patience::Until(_)) && !self.fails_open();
-        waits_anyway || self.outage_is_young(clock)
+        waits_anyway || self.outage_is_young(lane, clock)
     }
 
-    fn outage_is_young(&self, clock: &impl Clock) -> bool {
+    fn outage_is_young(&self, lane: Lane, clock: &impl Clock) -> bool {
         self.line
             .down_since_ns()
-            .is_none_or(|since| clock.now_ns().saturating_sub(since) < self.max_wait_ns())
+            .is_none_or(|since| clock.now_ns().saturating_sub(since) < self.max_wait_ns_in(lane))
     }
 
-    fn join_queue(self: &Arc<Self>, units: u64, patience: Patience, clock: &impl Clock) -> Begun {
+    fn join_queue(
+        self: &Arc<Self>,
+        lane: Lane,
+        units: u64,
+        patience: Patience,
+        clock: &impl Clock,
+    ) -> Begun {
         let mut wakes = Vec::new();
         let mut inner = self.lock();
         // From here on nobody overtakes. AcqRel: it also shows units that came
@@ -92,13 +116,14 @@ impl Slot {
         let refusal = match patience {
             // A refusal that came between the look at it and the lock counts too:
             // its queue was refused before this request could join it.
-            Patience::OneAnswer => self.local_refusal(clock),
+            Patience::OneAnswer => self.local_refusal(lane, clock),
             Patience::Until(_) => None,
         };
         let answer = if word.is_closed() {
             Some(Verdict::Unavailable { code: Code::Closed })
-        } else if inner.queue.len() >= self.waiters_max() {
-            let retry_after = Some(Duration::from_nanos(self.max_wait_ns()));
+        } else if inner.queue.len_down_to(lane) >= self.waiters_max() {
+            // Lower lanes take no place from higher ones.
+            let retry_after = Some(Duration::from_nanos(self.max_wait_ns_in(lane)));
             Some(Verdict::Denied {
                 code: Code::TooManyWaiters,
                 retry_after,
@@ -113,13 +138,14 @@ impl Slot {
             self.count_refused(units);
             return Begun::Answered(verdict);
         }
-        let ticket = inner.queue.push(units, patience);
+        let ticket = inner.queue.push(lane, units, patience);
         self.serve(&mut inner, &mut wakes);
         drop(inner);
         wakes.into_iter().for_each(Waker::wake);
-        self.ring_unless_asked();
+        self.ring_unless_asked(lane);
         Begun::Waits(Waiter {
             slot: Arc::clone(self),
+            lane,
             ticket,
             units,
             is_done: false,
@@ -145,12 +171,19 @@ impl Slot {
         if !inner.queue.is_empty() {
             return None;
         }
+        self.set_aside(inner, units)
+    }
+
+    /// Moves units from what is left to what is held, for somebody who holds the lock.
+    /// Says of which lease they are.
+    pub(crate) fn set_aside(&self, inner: &mut Inner, units: u64) -> Option<u64> {
         let lease = inner
             .books
             .current
             .as_mut()
             .filter(|lease| !lease.is_parked)?;
-        // Held is raised before left is lowered.
+        // Held is raised before left is lowered: a unit on its way is never taken for
+        // spent.
         lease.held += units;
         if !self.lower_left(units) {
             lease.held -= units;
@@ -159,7 +192,7 @@ impl Slot {
         Some(lease.generation)
     }
 
-    fn commit(&self, generation: u64, units: u64, clock: &impl Clock) -> bool {
+    pub(crate) fn commit(&self, generation: u64, units: u64, clock: &impl Clock) -> bool {
         let mut inner = self.lock();
         // The units were taken before; now the look. The lock keeps a closing,
         // a voiding and every sample out until the decision is in the books.
@@ -174,7 +207,7 @@ impl Slot {
         is_committed
     }
 
-    fn release(&self, generation: u64, units: u64) {
+    pub(crate) fn release(&self, generation: u64, units: u64) {
         let mut wakes = Vec::new();
         self.give_up_held(&mut self.lock(), generation, units, &mut wakes);
         wakes.into_iter().for_each(Waker::wake);
@@ -249,7 +282,7 @@ impl Waiter {
         self.is_done = true;
         match decision {
             Some(decision) => self.conclude(decision, clock),
-            None => self.slot.time_out(self.units, clock),
+            None => self.slot.time_out(self.lane, self.units, clock),
         }
     }
 

@@ -267,6 +267,7 @@ fn a_key_that_never_had_a_lease_says_when_it_is_done_with() {
     let refusal = Some(Refusal {
         code: Code::NoBudget,
         retry_after_us: 0,
+        lane: 0,
     });
     let refused = KeyGrant {
         refusal,
@@ -437,6 +438,7 @@ fn with_a_want() -> Client {
     let refusal = Some(Refusal {
         code: Code::Limit,
         retry_after_us: 1_000_000,
+        lane: 0,
     });
     let refused = KeyGrant {
         refusal,

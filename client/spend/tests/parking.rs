@@ -17,6 +17,7 @@ fn refused(code: Code, retry_after_us: u64) -> KeyGrant {
     let refusal = Some(Refusal {
         code,
         retry_after_us,
+        lane: 0,
     });
     KeyGrant {
         refusal,

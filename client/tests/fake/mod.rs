@@ -346,6 +346,7 @@ impl Books {
         let refusal = (units < report.want.min(report.waiting.max(1))).then(|| v1::Refusal {
             code: self.refusal.0.clone(),
             retry_after_us: self.refusal.1,
+            lane: 0,
         });
         if units > 0 && !self.leases.contains_key(&owner) {
             self.generation += 1;

@@ -11,6 +11,7 @@ use leasehold_ledger::{
     Ledger,
     entry::{Grant, SessionId},
     outcome::{Availability, Code, GrantOutcome, Refusal},
+    policy::Policy,
 };
 
 use crate::{
@@ -33,13 +34,39 @@ const NOTES_US: u64 = 240_000_000;
 /// How many keys a conclusion looks at for such notes.
 const SWEEP_MAX: usize = 64;
 
+/// A no to one session about one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Who is told.
+    pub session: SessionId,
+    /// About which account.
+    pub key: Key,
+    /// What.
+    pub refusal: Refusal,
+    /// The highest lane whose requests are refused; those of the lanes below are as
+    /// well. 0: all.
+    pub lane: u32,
+}
+
 /// What follows from an entry that was applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conclusion {
     /// Waiting requests that get no more for now, and wants that never will.
-    pub refusals: Vec<(SessionId, Key, Refusal)>,
+    pub refusals: Vec<Refused>,
     /// Holders to ask for units back.
     pub recalls: Vec<Recall>,
+}
+
+impl Conclusion {
+    /// Refuses everything that a session wants of a key.
+    pub(crate) fn refuse(&mut self, session: SessionId, key: &Key, refusal: Refusal) {
+        self.refusals.push(Refused {
+            session,
+            key: key.clone(),
+            refusal,
+            lane: 0,
+        });
+    }
 }
 
 /// The lease policy's memory.
@@ -59,6 +86,11 @@ pub struct Allotter {
     sweep: VecDeque<(u64, Key)>,
     /// The keys in it: a book that comes and goes is swept once.
     swept: HashSet<Key>,
+}
+
+/// Units kept back for each lane, the highest first.
+fn lane_reserves(policy: &Policy) -> Vec<u64> {
+    policy.lanes.iter().map(|lane| lane.reserve).collect()
 }
 
 impl Allotter {
@@ -157,26 +189,7 @@ impl Allotter {
         }
         holder.attachment = attachment;
         holder.want = level.want.saturating_sub(unseen);
-        let waiting = level.waiting.min(level.want).saturating_sub(unseen);
-        if waiting == 0 {
-            holder.stop_waiting();
-        } else {
-            if holder.waiting == 0 {
-                self.places += 1;
-                holder.since = self.places;
-            }
-            if holder.refused {
-                holder.rounds = 0;
-            }
-            holder.waiting = waiting;
-            // What was not seen goes to the first requests.
-            holder.head = level.waiting_head.saturating_sub(unseen).clamp(1, waiting);
-            holder.refused = false;
-            holder.wait_until_us = match level.wait_us {
-                0 => 0,
-                wait_us => now_us.saturating_add(wait_us),
-            };
-        }
+        holder.queue_up(&level.by_lane(), unseen, now_us, &mut self.places);
         holder.unspent = level.left.saturating_add(level.held).saturating_add(unseen);
         holder.peak = level.peak;
         holder.demand_milli = level.demand_milli;
@@ -279,9 +292,9 @@ impl Allotter {
                 if !kept {
                     *holders = holders.saturating_sub(1);
                 }
-                if holder.refused && holder.wait_until_us <= now_us {
-                    holder.stop_waiting();
-                }
+                holder
+                    .queues
+                    .retain(|queue| !queue.refused || queue.wait_until_us > now_us);
                 kept
             });
             if !book.is_wanted() {
@@ -301,7 +314,9 @@ impl Allotter {
                 }
                 let limit = policy.kind.limit();
                 let fairness = Fairness::judge(book, &policy, free, now_us);
+                let reserves = lane_reserves(&policy);
                 let supply = Supply {
+                    lanes: &reserves,
                     free: free.saturating_add(book.returning).min(limit),
                     outstanding: outstanding.saturating_sub(book.returning),
                     reserve: policy.reserve,
@@ -309,7 +324,7 @@ impl Allotter {
                     now_us,
                 };
                 for holder in book.holders.values_mut() {
-                    if holder.head > limit {
+                    if holder.queues.iter().any(|queue| queue.head > limit) {
                         holder.give_up();
                     }
                 }
@@ -362,14 +377,14 @@ impl Allotter {
                 {
                     holder.stop_wanting();
                     let retry_after_us = Some(LOOK_AGAIN_US);
-                    conclusion.refusals.push((
+                    conclusion.refuse(
                         grant.session,
-                        grant.key.clone(),
+                        &grant.key,
                         Refusal {
                             retry_after_us,
                             ..refusal
                         },
-                    ));
+                    );
                 }
                 // Not enough was free after all: looked at below.
                 None
@@ -378,9 +393,7 @@ impl Allotter {
                 }) => {}
                 Some(refusal) => {
                     holder.stop_wanting();
-                    conclusion
-                        .refusals
-                        .push((grant.session, grant.key.clone(), refusal));
+                    conclusion.refuse(grant.session, &grant.key, refusal);
                 }
             }
         }
@@ -423,7 +436,7 @@ impl Allotter {
                     code: Code::CostAboveLimit,
                     retry_after_us: None,
                 };
-                conclusion.refusals.push((*session, key.clone(), refusal));
+                conclusion.refuse(*session, key, refusal);
             }
         }
         book.wanted = book.is_wanted();
@@ -450,11 +463,13 @@ impl Allotter {
                     ..
                 } => {
                     let fairness = Fairness::judge(book, &policy, free, now_us);
+                    let reserves = lane_reserves(&policy);
                     let scarce = Scarce {
                         key,
                         policy: &policy,
                         fairness: &fairness,
                         supply: Supply {
+                            lanes: &reserves,
                             free,
                             outstanding,
                             reserve: policy.reserve,

@@ -1,9 +1,30 @@
 //! The leader's notes on one key: who wants how much, since when, and what each
 //! holder is thought to keep. Knows nothing of limits or of other keys.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, mem};
 
 use leasehold_ledger::entry::SessionId;
+
+use crate::level::LaneLevel;
+
+/// Requests of one lane that wait at one session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Queue {
+    /// The lane as it was said; one that the policy does not have is its lowest.
+    pub(crate) lane: u32,
+    /// Units that they wait for; at least 1.
+    pub(crate) waiting: u64,
+    /// How many of those the first request needs; at least 1.
+    pub(crate) head: u64,
+    /// The place among all that wait in this lane.
+    pub(crate) since: u64,
+    /// How long they stay queued after a refusal.
+    pub(crate) wait_until_us: u64,
+    /// They were told no, and stay queued.
+    pub(crate) refused: bool,
+    /// Rounds of recalls made for them.
+    pub(crate) rounds: u8,
+}
 
 /// What is known of one session on one key.
 #[derive(Clone, Debug, Default)]
@@ -12,20 +33,11 @@ pub(crate) struct Holder {
     pub(crate) attachment: u64,
     /// Units that it still wants.
     pub(crate) want: u64,
-    /// How many of those have a request waiting; at most `want`.
-    pub(crate) waiting: u64,
-    /// How many of those the first request needs; at least 1 while any wait.
-    pub(crate) head: u64,
-    /// The place in the queue of waiting requests.
-    pub(crate) since: u64,
-    /// How long they stay queued after a refusal.
-    pub(crate) wait_until_us: u64,
-    /// The first of them needs more than the limit: they are to be told so.
+    /// Its waiting requests: one queue for each lane in which any wait, the highest
+    /// first. Together they wait for at most `want`.
+    pub(crate) queues: Vec<Queue>,
+    /// A first request needs more than the limit: they are to be told so.
     pub(crate) impossible: bool,
-    /// They were told no, and stay queued.
-    pub(crate) refused: bool,
-    /// Rounds of recalls made for them.
-    pub(crate) rounds: u8,
     /// Unspent units that it is thought to have.
     pub(crate) unspent: u64,
     /// Most arrivals in any demand horizon lately.
@@ -76,46 +88,95 @@ impl Holder {
         silence_us.max(u64::try_from(lasts_us).unwrap_or(u64::MAX))
     }
 
-    /// Drops the waiting requests; what is wanted stays wanted.
-    pub(crate) fn stop_waiting(&mut self) {
-        self.waiting = 0;
-        self.head = 0;
-        self.refused = false;
-        self.rounds = 0;
-        self.wait_until_us = 0;
+    /// Units that its requests wait for.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.queues
+            .iter()
+            .fold(0, |sum, queue| sum.saturating_add(queue.waiting))
     }
 
-    /// Drops the waiting requests because the first needs more than the limit.
+    /// Whether any of its requests waits.
+    pub(crate) fn waits(&self) -> bool {
+        !self.queues.is_empty()
+    }
+
+    /// Drops the waiting requests because a first one needs more than the limit.
     pub(crate) fn give_up(&mut self) {
-        self.want = self.want.saturating_sub(self.waiting);
-        self.stop_waiting();
+        self.want = self.want.saturating_sub(self.waiting());
+        self.queues.clear();
         self.impossible = true;
     }
 
     /// Drops everything that is wanted.
     pub(crate) fn stop_wanting(&mut self) {
         self.want = 0;
-        self.stop_waiting();
+        self.queues.clear();
     }
 
-    /// Takes note of units that it was given.
+    /// Takes note of units that it was given: as it does, they go to its highest lane
+    /// first.
     pub(crate) fn given(&mut self, units: u64, place: u64) {
         self.want = self.want.saturating_sub(units);
         self.unspent = self.unspent.saturating_add(units);
         if let Some((_, micro)) = &mut self.allowance {
             *micro = micro.saturating_sub(u128::from(units) * 1_000_000);
         }
-        if self.waiting == 0 {
-            return;
-        }
-        self.waiting = self.waiting.saturating_sub(units);
-        if self.waiting == 0 {
-            self.stop_waiting();
-        } else if units > 0 {
+        let mut units = units;
+        self.queues.retain_mut(|queue| {
+            let served = units.min(queue.waiting);
+            if served == 0 {
+                return true;
+            }
+            units -= served;
+            queue.waiting -= served;
             // Served in part: the rest queues behind the others, so that one
             // gateway with many waiting requests does not shut them out.
-            self.since = place;
-            self.head = 1;
+            queue.since = place;
+            queue.head = 1;
+            queue.waiting > 0
+        });
+    }
+
+    /// Takes in what is said to wait by lane, of which `unseen` units are on their way
+    /// already. A queue keeps its place among the others as long as it is not empty.
+    pub(crate) fn queue_up(
+        &mut self,
+        lanes: &[LaneLevel],
+        mut unseen: u64,
+        now_us: u64,
+        place: &mut u64,
+    ) {
+        let before = mem::take(&mut self.queues);
+        let mut room = self.want;
+        for said in lanes {
+            // What was not seen goes to the first requests of the highest lanes.
+            let served = unseen.min(said.waiting);
+            unseen -= served;
+            let waiting = (said.waiting - served).min(room);
+            room -= waiting;
+            if waiting == 0 {
+                continue;
+            }
+            let known = before.iter().find(|queue| queue.lane == said.lane);
+            let (since, rounds) = match known {
+                Some(queue) => (queue.since, if queue.refused { 0 } else { queue.rounds }),
+                None => {
+                    *place += 1;
+                    (*place, 0)
+                }
+            };
+            self.queues.push(Queue {
+                lane: said.lane,
+                waiting,
+                head: said.head.saturating_sub(served).clamp(1, waiting),
+                since,
+                wait_until_us: match said.wait_us {
+                    0 => 0,
+                    wait_us => now_us.saturating_add(wait_us),
+                },
+                refused: false,
+                rounds,
+            });
         }
     }
 }

@@ -15,6 +15,6 @@ mod recall;
 mod scarce;
 mod serve;
 
-pub use allotter::{Allotter, Conclusion};
-pub use level::Level;
+pub use allotter::{Allotter, Conclusion, Refused};
+pub use level::{LaneLevel, Level};
 pub use recall::Recall;

@@ -80,7 +80,7 @@ pub(crate) fn choose(
         }
         let booked = booked(lease);
         let (unspent, idle_us) = match book.holders.get(&lease.session) {
-            Some(holder) if holder.waiting > 0 || holder.recalled_until_us.is_some() => continue,
+            Some(holder) if holder.waits() || holder.recalled_until_us.is_some() => continue,
             Some(holder) => {
                 let unspent = booked.min(holder.held_at(now_us));
                 (unspent, holder.idle_us(unspent, now_us))
@@ -208,7 +208,7 @@ pub(crate) fn ask(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::book::Holder;
+    use crate::book::{Holder, Queue};
 
     fn key() -> Key {
         #[expect(clippy::unwrap_used, reason = "a literal key")]
@@ -292,7 +292,7 @@ mod tests {
     fn nobody_who_waits_or_spends_now_or_was_asked_already_is_asked() {
         let mut book = Book::default();
         let mut waits = known(10, 0);
-        waits.waiting = 1;
+        waits.queues.push(Queue::default());
         book.set(SessionId(1), waits);
         book.set(SessionId(2), known(1, 99_999_999));
         let mut asked_already = known(10, 0);

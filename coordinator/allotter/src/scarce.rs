@@ -2,7 +2,7 @@
 //! recalled for them, or they are told when to ask again. Knows one key after an
 //! entry; gives nothing to anybody.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use leasehold_key::Key;
 use leasehold_ledger::{
@@ -13,8 +13,8 @@ use leasehold_ledger::{
 };
 
 use crate::{
-    allotter::Conclusion,
-    book::Book,
+    allotter::{Conclusion, Refused},
+    book::{Book, Holder, Queue},
     fair::Fairness,
     recall::{self, ROUNDS_MAX, Terms},
     serve::{Supply, divide},
@@ -37,7 +37,7 @@ pub(crate) struct Scarce<'a> {
     pub(crate) key: &'a Key,
     pub(crate) policy: &'a Policy,
     pub(crate) fairness: &'a Fairness,
-    pub(crate) supply: Supply,
+    pub(crate) supply: Supply<'a>,
     pub(crate) next_free_us: Option<u64>,
     pub(crate) now_us: u64,
 }
@@ -48,7 +48,7 @@ impl Scarce<'_> {
         if !book.is_wanted() {
             return None;
         }
-        let waits = book.holders.values().any(|holder| holder.waiting > 0);
+        let waits = book.holders.values().any(Holder::waits);
         let soonest = if waits {
             WAKE_WAITING_US
         } else {
@@ -109,48 +109,57 @@ pub(crate) fn answer_waiting(
         // More came back than was counted on: the next entry gives it out.
         return true;
     }
-    if !book.holders.values().any(|holder| holder.waiting > 0) {
+    if !book.holders.values().any(Holder::waits) {
         rebalance(book, ledger, attached, scarce, conclusion);
         return false;
     }
     refuse_barred(book, scarce, conclusion);
-    let mut waiting: Vec<(u64, SessionId)> = book
+    // In the order in which they would be served.
+    let mut waiting: Vec<Place> = book
         .holders
         .iter()
-        .filter(|(_, holder)| holder.waiting > 0 && !holder.refused)
-        .map(|(session, holder)| (holder.since, *session))
+        .flat_map(|(session, holder)| {
+            let queues = holder.queues.iter().filter(|queue| !queue.refused);
+            queues.map(|queue| Place {
+                lane: supply.lane(queue.lane),
+                since: queue.since,
+                session: *session,
+                said: queue.lane,
+            })
+        })
         .collect();
-    if waiting.is_empty() {
+    let Some(first) = waiting.iter().min().copied() else {
         return false;
-    }
+    };
     waiting.sort_unstable();
     let under_way = book.recalls_under_way(now_us);
-    // What is kept for the others is not there for the greedy.
-    let only_greedy = waiting
-        .iter()
-        .all(|(_, session)| fairness.is_greedy(*session));
+    // What is kept for the others is not there for the greedy, nor what is kept for
+    // higher lanes for this one.
+    let is_greedy =
+        |place: &Place| place.lane == supply.lowest() && fairness.is_greedy(place.session);
+    let only_greedy = waiting.iter().all(is_greedy);
     let kept = if only_greedy { fairness.reserve() } else { 0 };
     let there = supply
         .free
         .saturating_sub(kept)
+        .saturating_sub(supply.kept_from(first.lane))
         .saturating_add(under_way.unwrap_or(0));
     let needed: u64 = waiting
         .iter()
-        .filter_map(|(_, session)| book.holders.get(session))
-        .fold(0_u64, |sum, holder| sum.saturating_add(holder.waiting))
+        .filter_map(|place| place.queue(book))
+        .fold(0_u64, |sum, queue| sum.saturating_add(queue.waiting))
         .saturating_sub(there);
-    let first = waiting.first().map(|(_, session)| *session);
-    let head = first
-        .filter(|session| !fairness.is_greedy(*session))
-        .and_then(|session| book.holders.get(&session))
-        .filter(|holder| holder.head > 1)
-        .map_or(0, |holder| holder.head.saturating_sub(there));
+    let head = Some(first)
+        .filter(|place| !is_greedy(place))
+        .and_then(|place| place.queue(book))
+        .filter(|queue| queue.head > 1)
+        .map_or(0, |queue| queue.head.saturating_sub(there));
     let asks = needed > 0
         && now_us >= book.no_recall_until_us
         && waiting
             .iter()
-            .filter_map(|(_, session)| book.holders.get(session))
-            .any(|holder| holder.rounds < ROUNDS_MAX);
+            .filter_map(|place| place.queue(book))
+            .any(|queue| queue.rounds < ROUNDS_MAX);
     let mut asked = false;
     if asks {
         let least_us = fairness.idle_us(scarce.policy);
@@ -185,14 +194,14 @@ pub(crate) fn answer_waiting(
         }
     }
     let mut refuse = Vec::new();
-    for (_, session) in waiting {
-        let Some(holder) = book.holders.get_mut(&session) else {
+    for place in waiting {
+        let Some(queue) = place.queue_mut(book) else {
             continue;
         };
-        if asked && holder.rounds < ROUNDS_MAX {
-            holder.rounds += 1;
+        if asked && queue.rounds < ROUNDS_MAX {
+            queue.rounds += 1;
         } else if under_way.is_none() && !asked {
-            refuse.push(session);
+            refuse.push(place);
         }
     }
     if refuse.is_empty() {
@@ -202,51 +211,98 @@ pub(crate) fn answer_waiting(
         code: Code::Limit,
         retry_after_us: Some(scarce.retry_after_us(ledger, attached)),
     };
-    let mut gone = 0_usize;
-    for session in &refuse {
-        let Some(holder) = book.holders.get_mut(session) else {
-            continue;
-        };
-        if supply.free > 0 && gone > 0 {
+    let mut told: BTreeSet<SessionId> = BTreeSet::new();
+    let mut gone = false;
+    for place in refuse {
+        if supply.free > 0 && gone {
             // The units that were saved up for the first may serve this one.
             continue;
         }
-        conclusion
-            .refusals
-            .push((*session, scarce.key.clone(), refusal));
-        if holder.wait_until_us > now_us {
-            holder.refused = true;
-        } else {
-            holder.stop_waiting();
-            gone += 1;
+        // One answer for each session, about the highest of its lanes that is refused:
+        // what waits below it is refused as well, in its turn.
+        if told.insert(place.session) {
+            conclusion.refusals.push(Refused {
+                session: place.session,
+                key: scarce.key.clone(),
+                refusal,
+                lane: u32::try_from(place.lane).unwrap_or(u32::MAX),
+            });
         }
+        gone |= place.refuse(book, now_us);
     }
-    supply.free > 0 && gone > 0
+    supply.free > 0 && gone
+}
+
+/// Where requests of one lane of a session wait. Ordered as they are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    lane: usize,
+    since: u64,
+    session: SessionId,
+    /// The lane as the session named it.
+    said: u32,
+}
+
+impl Place {
+    fn queue<'a>(&self, book: &'a Book) -> Option<&'a Queue> {
+        let holder = book.holders.get(&self.session)?;
+        holder.queues.iter().find(|queue| queue.lane == self.said)
+    }
+
+    fn queue_mut<'a>(&self, book: &'a mut Book) -> Option<&'a mut Queue> {
+        let holder = book.holders.get_mut(&self.session)?;
+        holder
+            .queues
+            .iter_mut()
+            .find(|queue| queue.lane == self.said)
+    }
+
+    /// They were told no: who does not stay queued is gone. Says whether they are.
+    fn refuse(&self, book: &mut Book, now_us: u64) -> bool {
+        let Some(holder) = book.holders.get_mut(&self.session) else {
+            return false;
+        };
+        let mut gone = false;
+        holder.queues.retain_mut(|queue| {
+            if queue.lane != self.said {
+                return true;
+            }
+            queue.refused = queue.wait_until_us > now_us;
+            gone |= !queue.refused;
+            queue.refused
+        });
+        gone
+    }
 }
 
 /// Refuses requests of sessions that demand far more than their fair share and have
 /// had it: nothing is recalled for them.
 fn refuse_barred(book: &mut Book, scarce: &Scarce<'_>, conclusion: &mut Conclusion) {
+    let lowest = scarce.supply.lowest();
     for (session, holder) in &mut book.holders {
-        if holder.waiting == 0 || holder.refused {
-            continue;
-        }
         let Some(retry_after_us) = scarce.fairness.bars(*session) else {
             continue;
         };
-        conclusion.refusals.push((
-            *session,
-            scarce.key.clone(),
-            Refusal {
-                code: Code::Limit,
-                retry_after_us: Some(retry_after_us),
-            },
-        ));
-        if holder.wait_until_us > scarce.now_us {
-            holder.refused = true;
-        } else {
-            holder.stop_waiting();
-        }
+        let mut is_told = false;
+        holder.queues.retain_mut(|queue| {
+            if queue.refused || scarce.supply.lane(queue.lane) != lowest {
+                return true;
+            }
+            if !is_told {
+                is_told = true;
+                conclusion.refusals.push(Refused {
+                    session: *session,
+                    key: scarce.key.clone(),
+                    refusal: Refusal {
+                        code: Code::Limit,
+                        retry_after_us: Some(retry_after_us),
+                    },
+                    lane: u32::try_from(lowest).unwrap_or(u32::MAX),
+                });
+            }
+            queue.refused = queue.wait_until_us > scarce.now_us;
+            queue.refused
+        });
     }
 }
 
@@ -259,7 +315,10 @@ fn rebalance(
     scarce: &Scarce<'_>,
     conclusion: &mut Conclusion,
 ) {
-    if scarce.supply.free > scarce.policy.reserve {
+    // What comes back while the lanes' reserve is short would go there.
+    let kept = scarce.supply.kept_from(scarce.supply.lowest());
+    let free = scarce.supply.free;
+    if free < kept || free > scarce.policy.reserve.saturating_add(kept) {
         return;
     }
     let attached = |session| attached.contains_key(&session);
@@ -290,14 +349,14 @@ pub(crate) fn refuse_all(
     for (session, holder) in &mut book.holders {
         if holder.want > 0 {
             holder.stop_wanting();
-            conclusion.refusals.push((
+            conclusion.refuse(
                 *session,
-                key.clone(),
+                key,
                 Refusal {
                     code,
                     retry_after_us,
                 },
-            ));
+            );
         }
     }
 }

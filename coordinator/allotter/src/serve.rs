@@ -6,13 +6,16 @@ use std::{cmp::Ordering, collections::BinaryHeap};
 use leasehold_ledger::entry::SessionId;
 
 use crate::{
-    book::{Book, Holder},
+    book::{Book, Queue},
     fair::Fairness,
 };
 
 /// What there is to give.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Supply {
+pub(crate) struct Supply<'a> {
+    /// Units that are kept for the requests of each lane, the highest first; empty:
+    /// all requests are alike.
+    pub(crate) lanes: &'a [u64],
     /// Units that can be granted.
     pub(crate) free: u64,
     /// Units in leases.
@@ -25,6 +28,29 @@ pub(crate) struct Supply {
     pub(crate) now_us: u64,
 }
 
+impl Supply<'_> {
+    /// The lane that is meant by what was said: one that the policy does not have is
+    /// its lowest.
+    pub(crate) fn lane(&self, said: u32) -> usize {
+        usize::try_from(said)
+            .unwrap_or(usize::MAX)
+            .min(self.lowest())
+    }
+
+    pub(crate) fn lowest(&self) -> usize {
+        self.lanes.len().saturating_sub(1)
+    }
+
+    /// What requests of a lane, and everything that is wanted with no request waiting
+    /// as one of the lowest, must leave for the lanes above.
+    pub(crate) fn kept_from(&self, lane: usize) -> u64 {
+        self.lanes
+            .iter()
+            .take(lane)
+            .fold(0, |sum, reserve| sum.saturating_add(*reserve))
+    }
+}
+
 /// What somebody is to get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
@@ -34,70 +60,114 @@ pub(crate) struct Share {
 
 /// Divides the free units.
 ///
-/// 1. Waiting requests, oldest first: what the first request of each needs. When
-///    that is more than what is free, the units are saved up for it and nobody
-///    else gets any, or it would wait for ever behind cheaper requests.
-/// 2. The other waiting requests, oldest first.
-/// 3. What is wanted with no request waiting, as long as more than the reserve is
+/// 1. Waiting requests, lane by lane, the highest first, and in a lane oldest first:
+///    what the first request of each needs. When that is more than what is free and
+///    not kept for a higher lane, the units are saved up for it and nobody else of its
+///    lane or a lower one gets any, or it would wait for ever behind cheaper requests.
+/// 2. The other waiting requests of the lane, oldest first.
+/// 3. What is wanted with no request waiting, as long as more than the reserves are
 ///    free: the greatest `demand / (held + 1)` first, up to the holder's share of
 ///    everything unspent by its peak demand, one unit at least to who has none.
 ///    What is left stays here for who runs out next: it asks ahead, and nobody has
 ///    to be recalled from.
 ///
-/// Who demands far more than its fair share under overload comes last, gets no
-/// more than that, and nothing of the reserve.
-pub(crate) fn divide(book: &Book, supply: Supply, fairness: &Fairness) -> Vec<Share> {
+/// Who demands far more than its fair share under overload comes last in the lowest
+/// lane, gets no more than that there, and nothing of the reserve. In higher lanes
+/// nobody is held to it: the demand that it is judged by is that of all lanes.
+pub(crate) fn divide(book: &Book, supply: Supply<'_>, fairness: &Fairness) -> Vec<Share> {
     let mut shares: Vec<Share> = Vec::new();
     let mut free = supply.free;
     if free == 0 {
         return shares;
     }
-
-    let mut waiting: Vec<(SessionId, &Holder)> = book
-        .holders
-        .iter()
-        .filter(|(_, holder)| holder.waiting > 0)
-        .map(|(session, holder)| (*session, holder))
-        .collect();
-    waiting.sort_by_key(|(session, holder)| (fairness.is_greedy(*session), holder.since));
-    for (session, holder) in &waiting {
-        let need = holder.head.clamp(1, holder.waiting);
-        if let Some(allowed) = fairness.allows(*session) {
-            // A first request that is dearer than what is allowed is served all the
-            // same once that is not nothing, or it never would be.
-            if allowed == 0 || need > free.saturating_sub(fairness.reserve()) {
-                continue;
-            }
-        } else if need > free {
+    for lane in 0..=supply.lowest() {
+        if !serve_lane(book, supply, fairness, lane, &mut free, &mut shares) {
             return shares;
         }
-        free -= need;
-        shares.push(Share {
-            session: *session,
-            units: need,
-        });
-    }
-    let holder_of = |session| book.holders.get(&session);
-    for share in &mut shares {
-        let Some(holder) = holder_of(share.session) else {
-            continue;
-        };
-        let mut more = holder.waiting.saturating_sub(share.units).min(free);
-        if let Some(allowed) = fairness.allows(share.session) {
-            more = more
-                .min(allowed.saturating_sub(share.units))
-                .min(free.saturating_sub(fairness.reserve()));
-        }
-        share.units += more;
-        free -= more;
     }
     park(book, supply, fairness, free, &mut shares);
     shares
 }
 
+/// Serves the requests that wait in one lane. False: it saves up for one of them, so
+/// that there is nothing for the lanes below.
+fn serve_lane(
+    book: &Book,
+    supply: Supply<'_>,
+    fairness: &Fairness,
+    lane: usize,
+    free: &mut u64,
+    shares: &mut Vec<Share>,
+) -> bool {
+    let kept = supply.kept_from(lane);
+    let is_lowest = lane == supply.lowest();
+    let is_greedy = |session| is_lowest && fairness.is_greedy(session);
+    let allows = |session| fairness.allows(session).filter(|_| is_lowest);
+    let mut waiting: Vec<(SessionId, &Queue)> = book
+        .holders
+        .iter()
+        .flat_map(|(session, holder)| holder.queues.iter().map(|queue| (*session, queue)))
+        .filter(|(_, queue)| supply.lane(queue.lane) == lane)
+        .collect();
+    waiting.sort_by_key(|(session, queue)| (is_greedy(*session), queue.since));
+    // Of a higher lane, some of them have a share already.
+    let above = shares.len();
+    // Whose first request was served, what it needed, and where the share is.
+    let mut served: Vec<(&Queue, u64, usize)> = Vec::new();
+    for (session, queue) in waiting {
+        let need = queue.head.clamp(1, queue.waiting);
+        let there = free.saturating_sub(kept);
+        if let Some(allowed) = allows(session) {
+            // A first request that is dearer than what is allowed is served all the
+            // same once that is not nothing, or it never would be.
+            if allowed == 0 || need > there.saturating_sub(fairness.reserve()) {
+                continue;
+            }
+        } else if need > there {
+            return false;
+        }
+        *free -= need;
+        let known = shares
+            .iter()
+            .take(above)
+            .position(|share| share.session == session);
+        let place = known.unwrap_or(shares.len());
+        match shares.get_mut(place) {
+            Some(share) => share.units += need,
+            None => shares.push(Share {
+                session,
+                units: need,
+            }),
+        }
+        served.push((queue, need, place));
+    }
+    for (queue, need, place) in served {
+        let there = free.saturating_sub(kept);
+        let share = &mut shares[place];
+        let mut more = queue.waiting.saturating_sub(need).min(there);
+        if let Some(allowed) = allows(share.session) {
+            more = more
+                .min(allowed.saturating_sub(share.units))
+                .min(there.saturating_sub(fairness.reserve()));
+        }
+        share.units += more;
+        *free -= more;
+    }
+    true
+}
+
 /// Gives what is free to those who want it with no request waiting.
-fn park(book: &Book, supply: Supply, fairness: &Fairness, mut free: u64, shares: &mut Vec<Share>) {
-    let reserve = supply.reserve.max(fairness.reserve());
+fn park(
+    book: &Book,
+    supply: Supply<'_>,
+    fairness: &Fairness,
+    mut free: u64,
+    shares: &mut Vec<Share>,
+) {
+    let reserve = supply
+        .reserve
+        .max(fairness.reserve())
+        .saturating_add(supply.kept_from(supply.lowest()));
     if free <= reserve {
         return;
     }
@@ -106,12 +176,12 @@ fn park(book: &Book, supply: Supply, fairness: &Fairness, mut free: u64, shares:
         if holder.want == 0 {
             continue;
         }
-        let place = if holder.waiting > 0 {
+        let place = if holder.waits() {
             shares.iter().position(|share| share.session == *session)
         } else {
             None
         };
-        if holder.waiting > 0 && place.is_none() {
+        if holder.waits() && place.is_none() {
             // Its first request could not be served: a part is of no use to it.
             continue;
         }
@@ -207,19 +277,32 @@ impl PartialOrd for Wanting {
 }
 
 #[cfg(test)]
+mod lanes;
+
+#[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use leasehold_ledger::policy::{Kind, Policy};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::book::Holder;
 
-    fn holder(want: u64, waiting: u64, head: u64, since: u64) -> Holder {
-        Holder {
-            want,
+    fn queue(lane: u32, waiting: u64, head: u64, since: u64) -> Queue {
+        Queue {
+            lane,
             waiting,
             head,
             since,
+            ..Queue::default()
+        }
+    }
+
+    fn holder(want: u64, waiting: u64, head: u64, since: u64) -> Holder {
+        let queue = queue(0, waiting, head, since);
+        Holder {
+            want,
+            queues: (waiting > 0).then_some(queue).into_iter().collect(),
             ..Holder::default()
         }
     }
@@ -232,8 +315,9 @@ mod tests {
         book
     }
 
-    fn supply(free: u64) -> Supply {
+    fn supply(free: u64) -> Supply<'static> {
         Supply {
+            lanes: &[],
             free,
             outstanding: 0,
             reserve: 0,
@@ -362,18 +446,10 @@ mod tests {
                 |(want, waiting, head, since, unspent, peak, demand_milli)| {
                     let waiting = waiting.min(want);
                     Holder {
-                        want,
-                        waiting,
-                        head: if waiting == 0 {
-                            0
-                        } else {
-                            head.clamp(1, waiting)
-                        },
-                        since,
                         unspent,
                         peak,
                         demand_milli,
-                        ..Holder::default()
+                        ..holder(want, waiting, head.clamp(1, waiting.max(1)), since)
                     }
                 },
             )
@@ -390,7 +466,7 @@ mod tests {
             for (session, holder) in holders.iter().enumerate() {
                 book.set(SessionId(session as u128), holder.clone());
             }
-            let supply = Supply { free, outstanding, reserve: 0, idle_us: 0, now_us: 0 };
+            let supply = Supply { outstanding, ..supply(free) };
             let shares = divide(&book, supply, &Fairness::default());
             prop_assert!(shares.iter().map(|share| share.units).sum::<u64>() <= free);
             for share in &shares {
@@ -410,7 +486,9 @@ mod tests {
             let mut book = Book::default();
             for (place, holder) in holders.iter().enumerate() {
                 let mut holder = holder.clone();
-                holder.since = holder.since * 16 + place as u64;
+                for queue in &mut holder.queues {
+                    queue.since = queue.since * 16 + place as u64;
+                }
                 book.set(SessionId(place as u128), holder);
             }
             let shares = divide(&book, supply(free), &Fairness::default());
@@ -418,11 +496,12 @@ mod tests {
                 shares.iter().find(|share| share.session == session).map_or(0, |share| share.units)
             };
             for (older, first) in &book.holders {
-                if first.waiting == 0 || got(*older) >= first.head {
+                let Some(first) = first.queues.first() else { continue };
+                if got(*older) >= first.head {
                     continue;
                 }
                 for (younger, second) in &book.holders {
-                    if second.waiting > 0 && second.since > first.since || second.waiting == 0 {
+                    if second.queues.first().is_none_or(|second| second.since > first.since) {
                         prop_assert_eq!(got(*younger), 0);
                     }
                 }

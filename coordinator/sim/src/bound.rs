@@ -126,6 +126,7 @@ mod tests {
             gateway: 0,
             key: 0,
             units,
+            lane: crate::LOWEST_LANE,
         };
         let moving = Routing::Moving { every_us: SECOND };
         let bound = |units, routing| wait_bound_pct(&[request(units)], &KIND, routing, 8, 0);

@@ -28,7 +28,7 @@ pub use bound::wait_bound_pct;
 pub use drive::{Source, drive};
 pub use limiter::{Limiter, Messages, Work};
 pub use record::{Outcome, Record, Tally};
-pub use request::{Answer, Request, Verdict};
+pub use request::{Answer, LOWEST_LANE, Request, Verdict};
 
 /// Microseconds in a second.
 pub const SECOND: u64 = 1_000_000;

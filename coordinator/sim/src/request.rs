@@ -14,7 +14,13 @@ pub struct Request {
     pub key: usize,
     /// What it costs.
     pub units: u64,
+    /// Its lane in the key's policy, 0 is the highest; one that there is not is the
+    /// lowest. Only the product knows lanes.
+    pub lane: u32,
 }
+
+/// The lowest lane, however many there are.
+pub const LOWEST_LANE: u32 = u32::MAX;
 
 /// What it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

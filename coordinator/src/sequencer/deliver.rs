@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use leasehold_allotter::{Conclusion, Recall};
+use leasehold_allotter::{Conclusion, Recall, Refused};
 use leasehold_key::Key;
 use leasehold_ledger::{
     Ledger, Standing,
@@ -223,10 +223,11 @@ impl<L: Log> Sequencer<L> {
                     .any(|(refused, _)| *refused == report)
             });
             let refusal = if misbehaved {
-                Some(Refusal {
+                let refusal = Refusal {
                     code: Code::Misbehaved,
                     retry_after_us: None,
-                })
+                };
+                Some((refusal, 0))
             } else {
                 pushes.answer(session, &reported.key)
             };
@@ -277,12 +278,15 @@ impl<L: Log> Sequencer<L> {
     }
 }
 
+/// A refusal, and the highest lane that it is about.
+type LaneRefusal = (Refusal, u32);
+
 /// Keys that a session is to hear of, with a refusal or without.
-type KeyAnswers = Vec<(Key, Option<Refusal>)>;
+type KeyAnswers = Vec<(Key, Option<LaneRefusal>)>;
 
 /// What their sessions are to hear of with an entry.
 pub(super) struct Pushes {
-    refusals: HashMap<SessionId, HashMap<Key, Refusal>>,
+    refusals: HashMap<SessionId, HashMap<Key, LaneRefusal>>,
     /// What no sync has been answered with yet.
     rest: BTreeMap<SessionId, BTreeSet<Key>>,
 }
@@ -297,14 +301,20 @@ impl Pushes {
                     .insert(grant.key.clone());
             }
         }
-        let mut refusals: HashMap<SessionId, HashMap<Key, Refusal>> = HashMap::new();
-        for (session, key, refusal) in &conclusion.refusals {
+        let mut refusals: HashMap<SessionId, HashMap<Key, LaneRefusal>> = HashMap::new();
+        for Refused {
+            session,
+            key,
+            refusal,
+            lane,
+        } in &conclusion.refusals
+        {
             metrics::counter!("leasehold_refusals_total", "code" => refusal.code.as_str())
                 .increment(1);
             refusals
                 .entry(*session)
                 .or_default()
-                .insert(key.clone(), *refusal);
+                .insert(key.clone(), (*refusal, *lane));
             rest.entry(*session).or_default().insert(key.clone());
         }
         Self { refusals, rest }
@@ -316,14 +326,14 @@ impl Pushes {
     }
 
     /// A sync that reported the key is answered: there is nothing left to push.
-    fn answer(&mut self, session: SessionId, key: &Key) -> Option<Refusal> {
+    fn answer(&mut self, session: SessionId, key: &Key) -> Option<LaneRefusal> {
         if let Some(keys) = self.rest.get_mut(&session) {
             keys.remove(key);
         }
         self.refusal(session, key)
     }
 
-    fn refusal(&self, session: SessionId, key: &Key) -> Option<Refusal> {
+    fn refusal(&self, session: SessionId, key: &Key) -> Option<LaneRefusal> {
         self.refusals.get(&session)?.get(key).copied()
     }
 
@@ -351,7 +361,7 @@ fn answer(
     slot: Option<&mut KeySlot>,
     key_id: u32,
     basis_seq: u64,
-    refusal: Option<Refusal>,
+    refusal: Option<LaneRefusal>,
 ) -> Answer {
     let Standing {
         lease,
@@ -378,7 +388,8 @@ fn answer(
         generation: lease.map_or(0, |lease| lease.generation),
         granted_total: lease.map_or(0, |lease| lease.granted),
         basis_seq,
-        refusal,
+        refusal: refusal.map(|(refusal, _)| refusal),
+        refused_lane: refusal.map_or(0, |(_, lane)| lane),
         policy,
         free,
         holders,

@@ -75,6 +75,8 @@ pub(crate) struct Answer {
     pub(crate) granted_total: u64,
     pub(crate) basis_seq: u64,
     pub(crate) refusal: Option<Refusal>,
+    /// The highest lane that the refusal is about.
+    pub(crate) refused_lane: u32,
     /// When new to the stream's key, or changed.
     pub(crate) policy: Option<Arc<Policy>>,
     pub(crate) free: u64,

@@ -1,7 +1,7 @@
 //! The one place between the wire and the domain. Knows both, and decides
 //! nothing but whether a message makes sense.
 
-use leasehold_allotter::Level;
+use leasehold_allotter::{LaneLevel, Level};
 use leasehold_key::Key;
 use leasehold_ledger::{
     entry::{Report, SessionId, SettledLease, SpentAge},
@@ -20,6 +20,8 @@ use crate::sequencer::{
 pub(crate) const REPORTS_PER_SYNC_MAX: usize = 1_024;
 /// Ages in one key report.
 const AGES_PER_REPORT_MAX: usize = 512;
+/// Lanes in one key report.
+const LANES_PER_REPORT_MAX: usize = 64;
 /// Leases in one settle.
 const LEASES_PER_SETTLE_MAX: usize = 65_536;
 /// The longest holder name in bytes.
@@ -154,6 +156,7 @@ fn key_report(report: v1::KeyReport, key_ids: &mut KeyIds) -> Result<KeyReport, 
             "spent_ages: the units must not add up to more than 2^64 - 1".to_owned(),
         ));
     }
+    let lanes = lanes(&report)?;
     let level = Level {
         generation: report.generation,
         last: report.r#final,
@@ -166,6 +169,7 @@ fn key_report(report: v1::KeyReport, key_ids: &mut KeyIds) -> Result<KeyReport, 
         waiting,
         waiting_head: report.waiting_head.min(UNITS_MAX),
         wait_us: report.wait_us.min(WAIT_US_MAX),
+        lanes,
         peak: report.peak.min(UNITS_MAX),
         demand_milli: report.demand_milli,
     };
@@ -195,6 +199,41 @@ fn key_report(report: v1::KeyReport, key_ids: &mut KeyIds) -> Result<KeyReport, 
         refused: report.refused,
         degraded: report.degraded,
     })
+}
+
+/// Reads what waits by lane.
+fn lanes(report: &v1::KeyReport) -> Result<Vec<LaneLevel>, BadMessage> {
+    if report.lanes.is_empty() {
+        return Ok(Vec::new());
+    }
+    if report.lanes.len() > LANES_PER_REPORT_MAX {
+        return Err(BadMessage(format!(
+            "lanes ({}) must be at most {LANES_PER_REPORT_MAX}",
+            report.lanes.len()
+        )));
+    }
+    if !report.lanes.is_sorted_by(|one, next| one.lane < next.lane) {
+        return Err(BadMessage(
+            "lanes must be in order, the highest first, and each no more than once".to_owned(),
+        ));
+    }
+    let waiting = report
+        .lanes
+        .iter()
+        .fold(0_u64, |sum, lane| sum.saturating_add(lane.waiting));
+    if waiting != report.waiting {
+        return Err(BadMessage(format!(
+            "lanes: what waits in them ({waiting}) must add up to waiting ({})",
+            report.waiting
+        )));
+    }
+    let level = |lane: &v1::LaneWaiting| LaneLevel {
+        lane: lane.lane,
+        waiting: lane.waiting.min(UNITS_MAX),
+        head: lane.head.min(UNITS_MAX),
+        wait_us: lane.wait_us.min(WAIT_US_MAX),
+    };
+    Ok(report.lanes.iter().map(level).collect())
 }
 
 /// Reads a settle.
@@ -296,18 +335,21 @@ fn key_grant(answer: Answer) -> v1::KeyGrant {
         basis_seq: answer.basis_seq,
         // Windows and buckets need no deadline of their own.
         valid_for_us: 0,
-        refusal: answer.refusal.map(refusal),
+        refusal: answer
+            .refusal
+            .map(|told| refusal(told, answer.refused_lane)),
         policy: answer.policy.as_deref().map(policy_info),
         free: answer.free,
         holders: u32::try_from(answer.holders).unwrap_or(u32::MAX),
     }
 }
 
-fn refusal(refusal: Refusal) -> v1::Refusal {
+fn refusal(refusal: Refusal, lane: u32) -> v1::Refusal {
     v1::Refusal {
         code: refusal.code.as_str().to_owned(),
         // 0 says never, so "at once" is the next microsecond.
         retry_after_us: refusal.retry_after_us.map_or(0, |us| us.max(1)),
+        lane,
     }
 }
 

@@ -313,6 +313,7 @@ impl Gateway {
             refusal: grant.refusal.map(|refusal| message::Refusal {
                 code: Code::from_text(refusal.code.as_str()),
                 retry_after_us: refusal.retry_after_us.unwrap_or(0),
+                lane: 0,
             }),
             policy: grant.policy,
             ..KeyGrant::default()

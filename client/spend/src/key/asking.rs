@@ -9,13 +9,36 @@ use super::{Ask, BACKOFF_MAX, BACKOFF_MIN, KeyCore, Told};
 use crate::{
     books::Totals,
     clock::SECOND,
-    message::{KeyGrant, Refusal},
+    lane::{LANES_MAX, Lane},
+    message::{KeyGrant, LaneWaiting, Refusal},
     refill::Granted,
     verdict::Code,
 };
 
 /// An ask that was not answered for so long is taken for lost.
 const LOST_AFTER: u64 = 2 * SECOND;
+
+impl Ask {
+    /// Units that were granted since it was sent.
+    fn granted_since(self, grant: &KeyGrant) -> u64 {
+        let before = match self {
+            Self::Sent {
+                generation,
+                granted,
+                ..
+            } if generation == grant.generation => granted,
+            _ => 0,
+        };
+        grant.granted_total.saturating_sub(before)
+    }
+}
+
+/// The lane at a place above the lowest.
+fn lane_at(place: Option<usize>) -> Lane {
+    place
+        .and_then(|place| u32::try_from(place).ok())
+        .map_or(Lane::LOWEST, Lane)
+}
 
 impl KeyCore {
     /// Decides whether something is to be asked. Called with a fresh sample.
@@ -33,9 +56,12 @@ impl KeyCore {
         let ask = match self.ask {
             Ask::None if waits || is_low => Ask::Due,
             Ask::Refused if now >= self.until_ns && (waits || is_low) => Ask::Due,
+            // A lower lane was refused, and that says nothing about this one.
+            Ask::Refused if self.highest_waiting() < self.refused_lane => Ask::Due,
             Ask::Refused if !self.is_fresh(now) => Ask::None,
             // A request waits now, and the ask did not say so.
             Ask::Sent { waiting: 0, .. } if waits => Ask::Due,
+            Ask::Sent { lane, .. } if self.highest_waiting() < lane => Ask::Due,
             Ask::Sent { at_ns, .. } if now.saturating_sub(at_ns) > LOST_AFTER => {
                 if waits || is_low { Ask::Due } else { Ask::None }
             }
@@ -45,6 +71,7 @@ impl KeyCore {
             Ask::None if self.ask != Ask::None => self.abandon_ask(),
             Ask::Due => {
                 self.is_probe |= is_probe;
+                self.probe_lane = self.probe_lane.min(self.probed_now);
                 self.wants = true;
                 self.ask = Ask::Due;
             }
@@ -109,7 +136,15 @@ impl KeyCore {
     pub(super) fn settle_ask(&mut self, ask: Ask) {
         self.ask = ask;
         self.is_probe = false;
-        self.slot.set_asked(false);
+        self.probe_lane = Lane::LOWEST;
+        self.slot.set_asked(None);
+    }
+
+    /// The ask was answered with units, or there is nothing more to wait for: a refusal
+    /// of lower lanes stands until its end.
+    fn end_ask(&mut self, now: u64) {
+        let is_refused = now < self.until_ns && self.refused_lane > Lane(0);
+        self.settle_ask(if is_refused { Ask::Refused } else { Ask::None });
     }
 
     /// The ask is void, and the queue was looked at before this: who joined it
@@ -121,7 +156,50 @@ impl KeyCore {
 
     /// Units that requests wait for, as the coordinator is told.
     pub(super) fn waiting_told(&self) -> u64 {
-        self.sample.waiting_units.max(u64::from(self.is_probe))
+        let probe = self.probe_place().is_some();
+        self.sample.waiting_units.saturating_add(u64::from(probe))
+    }
+
+    /// Where a request counts as waiting that was told `Empty`: nowhere, when one waits
+    /// in its lane or above.
+    fn probe_place(&self) -> Option<usize> {
+        let lanes = &self.sample.lanes;
+        let place = self.probe_lane.place(lanes.len());
+        let is_there = lanes.iter().take(place + 1).any(|lane| lane.waiting > 0);
+        (self.is_probe && !is_there).then_some(place)
+    }
+
+    /// The highest lane in which a request waits, or was told `Empty` just now.
+    fn highest_waiting(&self) -> Lane {
+        let waits = self.sample.lanes.iter().position(|lane| lane.waiting > 0);
+        let waits = waits.filter(|place| place + 1 < self.sample.lanes.len());
+        lane_at(waits).min(self.probed_now)
+    }
+
+    /// Units that requests wait for by lane, when there are several lanes.
+    pub(super) fn lanes_told(&self) -> [u64; LANES_MAX] {
+        let mut told = [0; LANES_MAX];
+        if self.sample.lanes.len() > 1 {
+            let probe = self.probe_place();
+            for (place, (units, lane)) in told.iter_mut().zip(&self.sample.lanes).enumerate() {
+                *units = lane.waiting_units + u64::from(probe == Some(place));
+            }
+        }
+        told
+    }
+
+    /// The same for a report.
+    pub(super) fn lanes_waiting(&self, told: &Told, now: u64) -> Vec<LaneWaiting> {
+        let lanes = (0..).zip(told.lanes).zip(&self.sample.lanes);
+        lanes
+            .filter(|((_, waiting), _)| *waiting > 0)
+            .map(|((lane, waiting), sample)| LaneWaiting {
+                lane,
+                waiting,
+                head: sample.waiting_head.max(1),
+                wait_us: sample.patient_until_ns.saturating_sub(now) / 1000,
+            })
+            .collect()
     }
 
     /// The units wanted now.
@@ -161,15 +239,22 @@ impl KeyCore {
             granted,
             ..
         } = told.totals;
+        let highest = told.lanes.iter().position(|waiting| *waiting > 0);
+        let above = highest.filter(|place| place + 1 < self.sample.lanes.len());
+        let lane = lane_at(above);
         self.ask = Ask::Sent {
             seq,
             at_ns: now,
             // Some of what they wait for may be left here, or above the limit.
             waiting: told.waiting.min(told.want.max(1)),
+            lane,
             generation,
             granted,
         };
-        self.slot.set_asked(told.waiting > 0);
+        // Without lanes there is one, the first.
+        let place = highest.or((told.waiting > 0).then_some(0));
+        self.slot
+            .set_asked(place.and_then(|place| u32::try_from(place).ok()));
     }
 
     /// The coordinator wants units back: half of what is left or the `whole`, towards
@@ -198,7 +283,7 @@ impl KeyCore {
         self.rtt_ns = rtt_ns;
         let head = self.sample.waiting_head;
         let was_impossible = self.slot.known_limit().is_some_and(|limit| head > limit);
-        if let Some(policy) = grant.policy {
+        if let Some(policy) = &grant.policy {
             self.set_policy(policy);
         }
         self.slot.confirm_rule(now + BACKOFF_MAX);
@@ -223,9 +308,12 @@ impl KeyCore {
                     .grant(grant.generation, grant.granted_total, deadline_ns)
         {
             units = new;
-            self.until_ns = 0;
-            self.backoff_ns = rtt_ns.clamp(BACKOFF_MIN, BACKOFF_MAX);
-            self.slot.lift_refusal();
+            // What went to requests of higher lanes says nothing to those below.
+            if self.sample.lanes.len() < 2 || self.slot.left() > 0 {
+                self.until_ns = 0;
+                self.backoff_ns = rtt_ns.clamp(BACKOFF_MIN, BACKOFF_MAX);
+                self.slot.lift_refusal();
+            }
             self.note_granted(grant);
         }
         self.slot.renew(deadline_ns, now);
@@ -234,32 +322,21 @@ impl KeyCore {
         match (self.ask, grant.refusal) {
             // An answer to an earlier ask says nothing about this one.
             (Ask::Sent { seq, .. }, _) if grant.basis_seq < seq => {}
-            (Ask::Sent { .. } | Ask::Refused, Some(refusal)) => self.refuse(refusal, now),
+            (ask @ (Ask::Sent { .. } | Ask::Refused), Some(refusal)) => {
+                self.refuse(refusal, ask.granted_since(grant), now);
+            }
             // Nobody waits, and the want is registered.
-            (Ask::Sent { waiting: 0, .. }, None) => self.settle_ask(Ask::None),
-            (
-                Ask::Sent {
-                    waiting,
-                    generation,
-                    granted,
-                    ..
-                },
-                None,
-            ) => {
-                let before = if generation == grant.generation {
-                    granted
-                } else {
-                    0
-                };
-                let answered = grant.granted_total.saturating_sub(before) >= waiting;
+            (Ask::Sent { waiting: 0, .. }, None) => self.end_ask(now),
+            (ask @ Ask::Sent { waiting, .. }, None) => {
+                let answered = ask.granted_since(grant) >= waiting;
                 // By units that came now, or with a push before this answer.
                 if answered {
-                    self.settle_ask(Ask::None);
+                    self.end_ask(now);
                 } else {
                     self.slot.set_to_come();
                 }
             }
-            (Ask::Refused, None) if units > 0 => self.settle_ask(Ask::None),
+            (Ask::Refused, None) if units > 0 => self.end_ask(now),
             _ => {}
         }
     }
@@ -277,7 +354,7 @@ impl KeyCore {
         }
     }
 
-    pub(super) fn refuse(&mut self, refusal: Refusal, now: u64) {
+    pub(super) fn refuse(&mut self, refusal: Refusal, granted_since: u64, now: u64) {
         if refusal.code == Code::CostAboveLimit {
             // The request's fault, not the key's: others may be served.
             self.slot.refuse_impossible();
@@ -293,8 +370,19 @@ impl KeyCore {
         };
         self.until_ns = now.saturating_add(pause);
         self.backoff_ns = (2 * self.backoff_ns).min(BACKOFF_MAX);
-        self.settle_ask(Ask::Refused);
-        self.slot.refuse(refusal.code, self.until_ns, for_ever);
+        let lane = Lane(refusal.lane);
+        self.refused_lane = lane;
+        // The ask goes on for those who wait in a lane above.
+        let above = self.slot.waiting_above(lane);
+        match &mut self.ask {
+            Ask::Sent { waiting, .. } if above > 0 => {
+                *waiting = granted_since.saturating_add(above);
+                self.slot.set_to_come();
+            }
+            _ => self.settle_ask(Ask::Refused),
+        }
+        self.slot
+            .refuse_from(lane, refusal.code, self.until_ns, for_ever);
     }
 
     /// Refuses everything for now, for a reason that no coordinator stated.
@@ -303,7 +391,9 @@ impl KeyCore {
             Refusal {
                 code,
                 retry_after_us: BACKOFF_MAX / 1000,
+                lane: 0,
             },
+            0,
             now,
         );
     }

@@ -169,7 +169,13 @@ fn refused(conclusion: &Conclusion) -> Vec<(u128, Code, Option<u64>)> {
     conclusion
         .refusals
         .iter()
-        .map(|(session, _, refusal)| (session.0, refusal.code, refusal.retry_after_us))
+        .map(|refused| {
+            let Refusal {
+                code,
+                retry_after_us,
+            } = refused.refusal;
+            (refused.session.0, code, retry_after_us)
+        })
         .collect()
 }
 
@@ -519,7 +525,7 @@ proptest! {
             }
             if waiting > 0 {
                 let given = got.iter().find(|(other, _)| *other == number).map_or(0, |(_, n)| *n);
-                let refused = conclusion.refusals.iter().any(|(other, ..)| *other == session(number));
+                let refused = conclusion.refusals.iter().any(|refused| refused.session == session(number));
                 let pending = desk
                     .allotter
                     .books

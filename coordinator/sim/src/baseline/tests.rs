@@ -125,6 +125,7 @@ fn a_part_of_a_split_limit_is_a_fraction_rounded_up() {
             gateway: 7,
             key: 0,
             units: 1,
+            lane: crate::LOWEST_LANE,
         };
         split.request(&request, &mut answers);
     }
@@ -140,6 +141,7 @@ fn only_requests_that_go_to_the_store_wait() {
         gateway: 0,
         key: 0,
         units: 1,
+        lane: crate::LOWEST_LANE,
     };
     let syncs = Syncs {
         every_us: SECOND,

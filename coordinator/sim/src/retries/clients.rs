@@ -190,6 +190,7 @@ impl Source for Clients {
                 gateway: 0,
                 key: 0,
                 units: 1,
+                lane: crate::LOWEST_LANE,
             };
         };
         self.tried.push(index);
@@ -209,6 +210,7 @@ impl Source for Clients {
             gateway,
             key: 0,
             units: 1,
+            lane: crate::LOWEST_LANE,
         }
     }
 

@@ -74,6 +74,9 @@ struct Round {
     slots: Vec<Slot>,
 }
 
+/// A refusal, and the highest lane that it is about.
+type LaneRefusal = (Refusal, u32);
+
 /// What a message is counted as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
@@ -405,7 +408,7 @@ impl Coordinator {
             &applied.grants,
         );
         // Keys that sessions are to hear of, with a refusal or without.
-        let mut news: BTreeMap<(SessionId, usize), Option<Refusal>> = BTreeMap::new();
+        let mut news: BTreeMap<(SessionId, usize), Option<LaneRefusal>> = BTreeMap::new();
         for (grant, outcome) in round.entry.grants.iter().zip(&applied.grants) {
             if outcome.units > 0
                 && let Some(place) = self.places.get(&grant.key)
@@ -413,13 +416,16 @@ impl Coordinator {
                 news.insert((grant.session, *place), None);
             }
         }
-        for (session, key, refusal) in conclusion.refusals {
-            if let Some(place) = self.places.get(&key) {
-                news.insert((session, *place), Some(refusal));
+        for refused in conclusion.refusals {
+            if let Some(place) = self.places.get(&refused.key) {
+                news.insert(
+                    (refused.session, *place),
+                    Some((refused.refusal, refused.lane)),
+                );
             }
         }
         self.answer(&round.slots, &applied, &mut news);
-        let mut pushes: BTreeMap<SessionId, Vec<(usize, Option<Refusal>)>> = BTreeMap::new();
+        let mut pushes: BTreeMap<SessionId, Vec<(usize, Option<LaneRefusal>)>> = BTreeMap::new();
         for ((session, place), refusal) in news {
             pushes.entry(session).or_default().push((place, refusal));
         }

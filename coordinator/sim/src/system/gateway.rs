@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold_spend::{
-    At, Begun, ClientCore, CoreSettings, Line, Patience, Slot, Verdict as Told, Waiter,
+    At, Begun, ClientCore, CoreSettings, Lane, Line, Patience, Slot, Verdict as Told, Waiter,
     message::{Incoming, Next, OpenOut, Outgoing, StreamId},
 };
 
@@ -128,7 +128,7 @@ impl Gateway {
                 (Patience::Until(self.clock.reading_ns(until_us)), until_us)
             }
         };
-        match slot.spend(request.units, patience, &clock) {
+        match slot.spend_in(Lane(request.lane), request.units, patience, &clock) {
             Begun::Answered(told) => Some(answer(request.id, now_us, verdict(told), false)),
             Begun::Waits(mut waiter) => {
                 match waiter.poll(&mut Context::from_waker(Waker::noop()), &clock) {

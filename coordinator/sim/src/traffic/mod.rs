@@ -114,6 +114,7 @@ impl Source for Traffic {
                 gateway: 0,
                 key: 0,
                 units: 1,
+                lane: crate::LOWEST_LANE,
             };
         };
         let running = &mut self.flows[index];
@@ -132,6 +133,7 @@ impl Source for Traffic {
             gateway,
             key: running.flow.key,
             units,
+            lane: crate::LOWEST_LANE,
         }
     }
 }

@@ -41,6 +41,7 @@ impl Source for Replay {
             gateway: 0,
             key: 0,
             units: 1,
+            lane: crate::LOWEST_LANE,
         })
     }
 }
@@ -57,6 +58,7 @@ mod tests {
             gateway,
             key: 0,
             units: 1,
+            lane: crate::LOWEST_LANE,
         };
         let mut replay = Replay::new(vec![request(7, 0), request(3, 1), request(3, 2)]);
         assert_eq!(replay.end_us(), 8);

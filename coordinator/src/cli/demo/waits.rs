@@ -125,6 +125,7 @@ pub(super) fn compare(
             gateway: arrival.gateway,
             key: limiters.len(),
             units: 1,
+            lane: leasehold_sim::LOWEST_LANE,
         }));
         limiters.push(AskWhenEmpty::new(
             GATEWAYS as usize,

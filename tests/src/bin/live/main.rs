@@ -288,6 +288,7 @@ impl Live {
             gateway: self.gateway,
             key: 0,
             units: 1,
+            lane: leasehold_sim::LOWEST_LANE,
         }
     }
 }

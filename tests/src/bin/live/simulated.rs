@@ -30,6 +30,7 @@ impl Source for Replay {
             gateway: 0,
             key: 0,
             units: 1,
+            lane: leasehold_sim::LOWEST_LANE,
         })
     }
 }

@@ -3,19 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_allotter::Level;
+use leasehold_allotter::{LaneLevel, Level};
 use leasehold_key::Key;
 use leasehold_ledger::{
     entry::{Report, SessionId, SpentAge},
-    outcome::{Applied, CommandOutcome, Refusal},
+    outcome::{Applied, CommandOutcome},
     policy::{FailureMode, Policy},
 };
 use leasehold_spend::{
-    Code,
+    Code, LaneRule,
     message::{self, Incoming, KeyGrant, LeaseState, Opened},
 };
 
-use super::{Class, Coordinator, Slot, Stream};
+use super::{Class, Coordinator, LaneRefusal, Slot, Stream};
 use crate::system::gateway::Connection;
 
 impl Coordinator {
@@ -23,7 +23,7 @@ impl Coordinator {
         &mut self,
         slots: &[Slot],
         applied: &Applied,
-        news: &mut BTreeMap<(SessionId, usize), Option<Refusal>>,
+        news: &mut BTreeMap<(SessionId, usize), Option<LaneRefusal>>,
     ) {
         let (mut syncs, mut commands) = (applied.syncs.iter(), applied.commands.iter());
         for slot in slots {
@@ -163,7 +163,7 @@ impl Coordinator {
         session: SessionId,
         place: usize,
         basis_seq: u64,
-        refusal: Option<Refusal>,
+        refusal: Option<LaneRefusal>,
     ) -> KeyGrant {
         let standing = self
             .ledger
@@ -185,9 +185,10 @@ impl Coordinator {
             granted_total: standing.lease.map_or(0, |lease| lease.granted),
             basis_seq,
             valid_for_us: 0,
-            refusal: refusal.map(|refusal| message::Refusal {
+            refusal: refusal.map(|(refusal, lane)| message::Refusal {
                 code: Code::from_text(refusal.code.as_str()),
                 retry_after_us: refusal.retry_after_us.unwrap_or(0),
+                lane,
             }),
             policy,
             free: standing.free,
@@ -216,6 +217,16 @@ pub(super) fn level(report: &message::Report) -> Level {
         waiting: report.waiting.min(report.want),
         waiting_head: report.waiting_head,
         wait_us: report.wait_us,
+        lanes: report
+            .lanes
+            .iter()
+            .map(|lane| LaneLevel {
+                lane: lane.lane,
+                waiting: lane.waiting,
+                head: lane.head,
+                wait_us: lane.wait_us,
+            })
+            .collect(),
         peak: report.peak,
         demand_milli: report.demand_milli,
     }
@@ -250,6 +261,17 @@ fn told_policy(policy: &Policy) -> message::Policy {
         max_wait_us: policy.max_wait_us,
         fails_open: policy.failure_mode == FailureMode::Open,
         slice_factor_milli: policy.slice_factor_milli,
+        lanes: policy
+            .lanes
+            .iter()
+            .map(|lane| LaneRule {
+                name: lane.name.clone(),
+                max_wait_ns: lane
+                    .max_wait_us
+                    .unwrap_or(policy.max_wait_us)
+                    .saturating_mul(1_000),
+            })
+            .collect(),
         ..message::Policy::default()
     }
 }
