@@ -159,6 +159,7 @@ fn lease(lease: v1::LeaseState) -> LeaseState {
 
 fn grant(grant: v1::KeyGrant) -> KeyGrant {
     KeyGrant {
+        ask_anew: grant.ask_anew,
         key_id: grant.key_id,
         generation: grant.generation,
         granted_total: grant.granted_total,

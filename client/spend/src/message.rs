@@ -223,6 +223,8 @@ pub struct KeyGrant {
     pub policy: Option<Policy>,
     /// Units that the account has free after this.
     pub free: u64,
+    /// What was refused before may be there by now.
+    pub ask_anew: bool,
 }
 
 /// The coordinator's no.

@@ -384,6 +384,7 @@ impl Books {
             }),
             free: 0,
             holders: 0,
+            ask_anew: false,
         })
     }
 }

@@ -189,6 +189,12 @@ pub enum Command {
         /// The disk that used it.
         disk_id: u128,
     },
+    /// Every member reads this version of the stored formats: from now on the leader
+    /// may write it. It never falls.
+    RaiseFormat {
+        /// See [`crate::FORMAT_VERSION`].
+        version: u32,
+    },
     /// Names a new cluster; the first name stays.
     NameCluster {
         /// Chosen at random by its first leader.

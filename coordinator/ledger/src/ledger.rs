@@ -26,6 +26,9 @@ pub struct Ledger {
     /// Cluster time from which on nothing can be spent any more that the cluster
     /// granted which this one was restored from; 0: it was not restored.
     pub(crate) inherited_until_us: u64,
+    /// The newest version of the stored formats that may be written; 0: none of those
+    /// from 6 on.
+    pub(crate) format_version: u32,
     pub(crate) settings: Arc<Settings>,
     pub(crate) settings_hash: u64,
     pub(crate) rules: Rules,
@@ -55,6 +58,7 @@ impl Ledger {
             cluster_id: None,
             ancestors: Arc::default(),
             inherited_until_us: 0,
+            format_version: 0,
             settings_hash: settings_hash(&settings),
             settings: Arc::new(settings),
             rules: Rules::new(),
@@ -149,6 +153,13 @@ impl Ledger {
         self.inherited_until_us
     }
 
+    /// The newest version of the stored formats that all members are known to read.
+    /// What needs a newer one must not be written.
+    #[must_use]
+    pub fn format_version(&self) -> u32 {
+        self.format_version.max(wire::VERSION_OF_ANCESTORS)
+    }
+
     /// The cluster's settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
@@ -179,6 +190,9 @@ impl Ledger {
         }
         if !self.accounts.periods().is_empty() {
             sum.add(digest::words([9, self.accounts.periods().hash()]));
+        }
+        if self.format_version > 0 {
+            sum.add(digest::words([10, self.format_version.into()]));
         }
         for ancestor in self.ancestors.iter() {
             let (upper, lower) = digest::halves(*ancestor);

@@ -86,6 +86,7 @@ impl Ledger {
                 cluster_id: self.cluster_id,
                 ancestors: Arc::clone(&self.ancestors),
                 inherited_until_us: self.inherited_until_us,
+                format_version: self.format_version,
             },
             digest: self.digest(),
             rules: self.rules.clone(),
@@ -129,6 +130,7 @@ impl Ledger {
         ledger.cluster_id = header.cluster_id;
         ledger.ancestors = header.ancestors;
         ledger.inherited_until_us = header.inherited_until_us;
+        ledger.format_version = header.format_version;
         ledger.set_settings(header.settings);
         let drift_ppm = ledger.settings.max_drift_ppm;
         let mut records = 1_u64;
@@ -237,7 +239,9 @@ impl FrozenLedger {
             Some(_) => wire::VERSION_OF_IDS,
             None => 1,
         };
-        let newer = !self.periods.is_empty() || self.accounts.iter().any(|(_, a)| a.is_newer());
+        let newer = self.header.format_version > 0
+            || !self.periods.is_empty()
+            || self.accounts.iter().any(|(_, a)| a.is_newer());
         let least = if newer { wire::VERSION_OF_KINDS } else { 1 };
         self.stored_policies().map(wire::version_of).fold(
             named

@@ -53,6 +53,7 @@ pub(crate) enum Kind {
     LeaderUnreachable,
     OutcomeUnknown,
     Overloaded,
+    MemberTooOld,
     Starting,
     ShuttingDown,
     Stopped,
@@ -61,7 +62,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 40] = [
+    pub(crate) const ALL: [Self; 41] = [
         Self::InvalidJson,
         Self::InvalidField,
         Self::InvalidKey,
@@ -98,6 +99,7 @@ impl Kind {
         Self::LeaderUnreachable,
         Self::OutcomeUnknown,
         Self::Overloaded,
+        Self::MemberTooOld,
         Self::Starting,
         Self::ShuttingDown,
         Self::Stopped,
@@ -283,6 +285,11 @@ impl Kind {
                 "overloaded",
                 "The coordinator is overloaded",
             ),
+            Self::MemberTooOld => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "member_too_old",
+                "Not every member is known to read what would have to be written",
+            ),
             Self::Starting => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "starting",
@@ -313,6 +320,7 @@ impl Kind {
             | Self::LeaderUnreachable
             | Self::OutcomeUnknown
             | Self::Overloaded
+            | Self::MemberTooOld
             | Self::Starting
             | Self::NotCaughtUp
             | Self::ChangeInProgress => Some(1),

@@ -2,7 +2,7 @@
 //! changes nothing but what streams are known to have been told.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -222,6 +222,7 @@ impl<L: Log> Sequencer<L> {
                     .iter()
                     .any(|(refused, _)| *refused == report)
             });
+            let is_anew = pushes.is_anew(session, &reported.key);
             let refusal = if misbehaved {
                 let refusal = Refusal {
                     code: Code::Misbehaved,
@@ -236,7 +237,12 @@ impl<L: Log> Sequencer<L> {
                 entry.keys.remove(&reported.key);
             }
             let slot = entry.keys.get_mut(&reported.key);
-            answers.push(answer(standing, slot, reported.key_id, seq, refusal));
+            let valid_us = self.calendars.valid_us(standing.policy.as_deref());
+            answers.push(Answer {
+                valid_us,
+                is_anew: is_anew && refusal.is_none(),
+                ..answer(standing, slot, reported.key_id, seq, refusal)
+            });
         }
         Some(Event::Synced {
             seq,
@@ -263,13 +269,18 @@ impl<L: Log> Sequencer<L> {
             };
             let basis_seq = entry.seq;
             let mut answers = Vec::with_capacity(keys.len());
-            for (key, refusal) in keys {
+            for (key, refusal, is_anew) in keys {
                 let Some(slot) = entry.keys.get_mut(&key) else {
                     continue;
                 };
                 let key_id = slot.key_id;
                 let standing = ledger.standing(session, &key, now_us);
-                answers.push(answer(standing, Some(slot), key_id, basis_seq, refusal));
+                let valid_us = self.calendars.valid_us(standing.policy.as_deref());
+                answers.push(Answer {
+                    valid_us,
+                    is_anew: is_anew && refusal.is_none(),
+                    ..answer(standing, Some(slot), key_id, basis_seq, refusal)
+                });
             }
             if !answers.is_empty() {
                 deliveries.push((stream, Event::Granted(answers)));
@@ -281,12 +292,15 @@ impl<L: Log> Sequencer<L> {
 /// A refusal, and the highest lane that it is about.
 type LaneRefusal = (Refusal, u32);
 
-/// Keys that a session is to hear of, with a refusal or without.
-type KeyAnswers = Vec<(Key, Option<LaneRefusal>)>;
+/// Keys that a session is to hear of, with a refusal or without, and whether it is worth
+/// asking anew.
+type KeyAnswers = Vec<(Key, Option<LaneRefusal>, bool)>;
 
 /// What their sessions are to hear of with an entry.
 pub(super) struct Pushes {
     refusals: HashMap<SessionId, HashMap<Key, LaneRefusal>>,
+    /// Keys of which it is worth asking anew, whatever was said before.
+    anew: HashSet<(SessionId, Key)>,
     /// What no sync has been answered with yet.
     rest: BTreeMap<SessionId, BTreeSet<Key>>,
 }
@@ -317,12 +331,29 @@ impl Pushes {
                 .insert(key.clone(), (*refusal, *lane));
             rest.entry(*session).or_default().insert(key.clone());
         }
-        Self { refusals, rest }
+        Self {
+            refusals,
+            anew: HashSet::new(),
+            rest,
+        }
     }
 
-    /// The session is to hear of the key, whether it asked or not.
+    /// The session is to hear of the key, whether it asked or not, and that what it was
+    /// refused may be there by now.
     pub(super) fn tell(&mut self, session: SessionId, key: Key) {
+        self.anew.insert((session, key.clone()));
         self.rest.entry(session).or_default().insert(key);
+    }
+
+    /// The session is refused a key, whether it asked or not.
+    pub(super) fn refuse(&mut self, session: SessionId, key: Key, refusal: Refusal) {
+        let refusals = self.refusals.entry(session).or_default();
+        refusals.insert(key.clone(), (refusal, 0));
+        self.rest.entry(session).or_default().insert(key);
+    }
+
+    fn is_anew(&self, session: SessionId, key: &Key) -> bool {
+        !self.anew.is_empty() && self.anew.contains(&(session, key.clone()))
     }
 
     /// A sync that reported the key is answered: there is nothing left to push.
@@ -338,7 +369,11 @@ impl Pushes {
     }
 
     fn rest(self) -> Vec<(SessionId, KeyAnswers)> {
-        let Self { mut refusals, rest } = self;
+        let Self {
+            mut refusals,
+            mut anew,
+            rest,
+        } = self;
         rest.into_iter()
             .map(|(session, keys)| {
                 let mut refusals = refusals.remove(&session).unwrap_or_default();
@@ -346,7 +381,8 @@ impl Pushes {
                     .into_iter()
                     .map(|key| {
                         let refusal = refusals.remove(&key);
-                        (key, refusal)
+                        let is_anew = !anew.is_empty() && anew.remove(&(session, key.clone()));
+                        (key, refusal, is_anew)
                     })
                     .collect();
                 (session, keys)
@@ -393,6 +429,8 @@ fn answer(
         policy,
         free,
         holders,
+        valid_us: 0,
+        is_anew: false,
     }
 }
 

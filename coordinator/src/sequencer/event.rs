@@ -82,6 +82,10 @@ pub(crate) struct Answer {
     pub(crate) free: u64,
     /// Leases of the key, of all sessions.
     pub(crate) holders: u64,
+    /// For how long the lease is good by itself; 0: it has no limit of its own.
+    pub(crate) valid_us: u64,
+    /// What was refused before may be there by now.
+    pub(crate) is_anew: bool,
 }
 
 /// Why a stream ends.

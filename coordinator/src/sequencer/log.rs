@@ -18,6 +18,14 @@ pub(crate) trait Log: Clone + Send + Sync + 'static {
 
     /// Reads the applied state.
     fn with_ledger<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T;
+
+    /// The wall time that a majority of the members' clocks agree to have come, in
+    /// microseconds since 1970; none: no majority was heard lately.
+    fn majority_wall_unix_us(&self) -> Option<u64>;
+
+    /// The newest version of the stored formats that every member reads; none: not
+    /// every member was heard yet.
+    fn members_format_version(&self) -> Option<u32>;
 }
 
 impl Log for Replica {
@@ -27,5 +35,13 @@ impl Log for Replica {
 
     fn with_ledger<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
         Self::with_ledger(self, read)
+    }
+
+    fn majority_wall_unix_us(&self) -> Option<u64> {
+        Self::majority_wall_unix_us(self)
+    }
+
+    fn members_format_version(&self) -> Option<u32> {
+        Self::members_format_version(self)
     }
 }

@@ -5,6 +5,7 @@
 //! Stop and wait: the next entry is built when the last one was applied, so the
 //! lease policy always sees a complete ledger, and an entry grows with the load.
 
+mod calendars;
 mod deliver;
 pub(crate) mod event;
 pub(crate) mod item;
@@ -19,6 +20,7 @@ use std::{collections::VecDeque, time::Duration};
 use leasehold_allotter::Allotter;
 use leasehold_key::Key;
 use leasehold_ledger::{
+    FORMAT_VERSION,
     entry::{Command, SessionId},
     settings::Settings,
 };
@@ -27,8 +29,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    calendars::Calendars,
     event::{Event, StreamCode, StreamRefusal},
     item::{CommandItem, Item},
+    plan::Members,
     pool::{Pool, Work},
     round::RoundError,
     streams::{Streams, turn_away},
@@ -68,6 +72,16 @@ pub enum SubmitError {
     /// Nothing was written: too much waits already.
     #[error("too many commands wait already")]
     Overloaded,
+    /// Nothing was written: some member does not read what would have to be.
+    #[error(
+        "this needs version {needed} of the stored formats, and only {allowed} is known to be read by every member"
+    )]
+    MemberTooOld {
+        /// The version that it needs.
+        needed: u32,
+        /// The version that may be written.
+        allowed: u32,
+    },
     /// Nothing was written: the node is stopping.
     #[error("this node is shutting down")]
     ShuttingDown,
@@ -120,7 +134,9 @@ pub(crate) struct Sequencer<L> {
     commands: VecDeque<CommandItem>,
     streams: Streams,
     allotter: Allotter,
-    /// Keys whose rule was edited, with the sessions that are to hear of it yet.
+    /// Which periods are to begin.
+    calendars: Calendars,
+    /// Keys whose rule was edited, or of which units came free by hand or with a period, with the sessions that are to hear of it yet.
     edited: VecDeque<(SessionId, Key)>,
     initial_settings: Settings,
 }
@@ -142,6 +158,7 @@ impl<L: Log> Sequencer<L> {
             commands: VecDeque::new(),
             streams: Streams::default(),
             allotter: Allotter::new(),
+            calendars: Calendars::default(),
             edited: VecDeque::new(),
             initial_settings,
         }
@@ -215,6 +232,9 @@ impl<L: Log> Sequencer<L> {
         self.allotter = Allotter::new();
         // Every stream is a new one and will be told what is in force.
         self.edited.clear();
+        self.calendars = Calendars::default();
+        let log = self.log.clone();
+        log.with_ledger(|ledger| self.calendars.refresh(ledger));
         self.found(&reign);
         let first_us = reign.now_us();
         let mut entry_us = first_us;
@@ -252,6 +272,9 @@ impl<L: Log> Sequencer<L> {
                 || !self.pool.is_empty()
                 || !self.commands.is_empty()
                 || self.allotter.is_due(now_us)
+                || self
+                    .calendars
+                    .is_due(now_us, self.log.majority_wall_unix_us())
                 || (needs_time && tick_us <= now_us);
             if is_due {
                 match self.round(&reign).await {
@@ -270,6 +293,9 @@ impl<L: Log> Sequencer<L> {
             let mut wake_us = self.allotter.next_wake_us().unwrap_or(u64::MAX);
             if needs_time {
                 wake_us = wake_us.min(tick_us);
+            }
+            if let Some(look_us) = self.calendars.next_look_us() {
+                wake_us = wake_us.min(look_us);
             }
             let pause = Duration::from_micros(wake_us.saturating_sub(now_us).min(3_600_000_000));
             tokio::select! {
@@ -307,11 +333,25 @@ impl<L: Log> Sequencer<L> {
                 ledger.cluster_id().is_some(),
             )
         });
+        if !named {
+            // Nobody ever took part who reads less.
+            self.do_first(Command::RaiseFormat {
+                version: FORMAT_VERSION,
+            });
+        }
         if !settled {
             self.do_first(Command::PutSettings(self.initial_settings.clone()));
         }
         if !named && let Some(cluster_id) = draw_id() {
             self.do_first(Command::NameCluster { cluster_id });
+        }
+    }
+
+    /// Lets newer formats be written once every member reads them.
+    fn raise_format(&mut self, allowed: u32, members: Members) {
+        let version = members.format_version.unwrap_or(0).min(FORMAT_VERSION);
+        if version > allowed {
+            self.do_first(Command::RaiseFormat { version });
         }
     }
 

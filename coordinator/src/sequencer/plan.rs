@@ -3,9 +3,10 @@
 
 use leasehold_key::Key;
 use leasehold_ledger::{
-    Ledger,
-    entry::{Command, Entry, SessionId, Sync},
+    FORMAT_VERSION, Ledger,
+    entry::{Command, Entry, Rule, SessionId, Sync},
     outcome::CommandOutcome,
+    policy::Policy,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -67,6 +68,15 @@ pub(super) struct Told {
     pub(super) done: bool,
 }
 
+/// What the members of the cluster were heard to say.
+#[derive(Clone, Copy)]
+pub(super) struct Members {
+    /// The wall time that a majority agrees to have come.
+    pub(super) wall_unix_us: Option<u64>,
+    /// The newest version of the stored formats that all of them read.
+    pub(super) format_version: Option<u32>,
+}
+
 /// An entry under construction and who waits for it.
 #[derive(Default)]
 pub(super) struct Plan {
@@ -76,6 +86,9 @@ pub(super) struct Plan {
     /// Rules may change, or units come back otherwise than by reports.
     pub(super) rules_change: bool,
     pub(super) touched: Vec<Key>,
+    /// Keys of which units may come free, or that may be refused for a while, by these
+    /// commands.
+    pub(super) decided: Vec<(Key, usize)>,
 }
 
 impl<L: Log> Sequencer<L> {
@@ -87,6 +100,7 @@ impl<L: Log> Sequencer<L> {
         now_us: u64,
         taken: Vec<(StreamId, Work)>,
         commands: Vec<CommandItem>,
+        members: Members,
     ) -> Plan {
         let mut plan = Plan::default();
         plan.entry.now_us = now_us;
@@ -124,13 +138,40 @@ impl<L: Log> Sequencer<L> {
                 }
             }
         }
+        let allowed = ledger.format_version();
         for CommandItem { command, reply } in commands {
+            let needed = command.format_version();
+            if needed > allowed && !matches!(command, Command::RaiseFormat { .. }) {
+                if members.format_version >= Some(needed) {
+                    // The next entry raises what may be written, the one after has this.
+                    self.commands.push_back(CommandItem { command, reply });
+                } else {
+                    drop(reply.send(Err(SubmitError::MemberTooOld { needed, allowed })));
+                }
+                continue;
+            }
             plan.rules_change |= changes_rules(&command);
+            if let Command::Correct { key, .. }
+            | Command::CoolDown { key }
+            | Command::Spend { key, .. } = &command
+            {
+                plan.decided.push((key.clone(), plan.entry.commands.len()));
+            }
+            if let Command::Correct { key, .. } = &command {
+                plan.touched.push(key.clone());
+            }
             plan.slots.push(Slot::Command {
                 reply,
                 command: plan.entry.commands.len(),
             });
             plan.entry.commands.push(command);
+        }
+        if allowed >= FORMAT_VERSION {
+            let policies = plan.entry.commands.iter().filter_map(policy_of);
+            plan.entry.rolls = self.calendars.due(now_us, members.wall_unix_us, policies);
+        } else {
+            forget_overrun(&mut plan.entry);
+            self.raise_format(allowed, members);
         }
         plan.entry.grants = self.allotter.propose(ledger, now_us);
         plan
@@ -291,6 +332,24 @@ fn plan_open(
 
 fn draw_session() -> Option<SessionId> {
     super::draw_id().map(SessionId)
+}
+
+/// The policy that a command puts in force.
+const fn policy_of(command: &Command) -> Option<&Policy> {
+    match command {
+        Command::PutPolicy { policy, .. }
+        | Command::PutBudget {
+            rule: Rule::Inline(policy),
+            ..
+        } => Some(policy),
+        _ => None,
+    }
+}
+
+/// Overrun cannot be written yet. Totals are stated again with every report.
+fn forget_overrun(entry: &mut Entry) {
+    let reports = entry.syncs.iter_mut().flat_map(|sync| &mut sync.reports);
+    reports.for_each(|report| report.overrun_total = 0);
 }
 
 const fn changes_rules(command: &Command) -> bool {

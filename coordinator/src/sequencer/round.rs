@@ -1,15 +1,21 @@
 //! One entry: built from what waits, written, and its outcomes delivered.
 
-use std::time::Instant;
+use std::{collections::BTreeSet, time::Instant};
 
-use leasehold_ledger::entry::SessionId;
+use leasehold_allotter::{Conclusion, Recall};
+use leasehold_key::Key;
+use leasehold_ledger::{
+    Ledger,
+    entry::{Command, SessionId},
+    outcome::{Availability, Code, CommandOutcome, Refusal},
+};
 
 use super::{
     Log, Reign, Sequencer, SubmitError,
     deliver::{Pushes, expired},
     event::Event,
     item::CommandItem,
-    plan::{Plan, Slot},
+    plan::{Members, Plan, Slot},
     streams::turn_away,
 };
 use crate::raft::{Member, ProposeError};
@@ -44,13 +50,18 @@ impl<L: Log> Sequencer<L> {
         let now_us = reign.now_us();
 
         let log = self.log.clone();
-        let plan = log.with_ledger(|ledger| self.plan(ledger, now_us, taken, commands));
+        let members = Members {
+            wall_unix_us: log.majority_wall_unix_us(),
+            format_version: log.members_format_version(),
+        };
+        let plan = log.with_ledger(|ledger| self.plan(ledger, now_us, taken, commands, members));
         let Plan {
             entry,
             slots,
             reports,
             rules_change,
             touched,
+            decided,
         } = plan;
         #[expect(clippy::cast_precision_loss, reason = "a metric")]
         metrics::histogram!("leasehold_entry_reports").record(reports as f64);
@@ -66,7 +77,7 @@ impl<L: Log> Sequencer<L> {
             Err(error) => return Err(fail(slots, &error)),
         };
 
-        if rules_change {
+        if rules_change || applied.rolled {
             self.allotter.touch_all();
         }
         for key in &touched {
@@ -76,13 +87,25 @@ impl<L: Log> Sequencer<L> {
             if rules_change {
                 self.edited = self.streams.outdated(ledger).collect();
             }
-            let conclusion =
+            if rules_change || applied.rolled {
+                self.calendars.refresh(ledger);
+            }
+            let mut conclusion =
                 self.allotter
                     .conclude(ledger, applied.now_us, &grants, &applied.grants);
+            if applied.rolled {
+                self.begin_anew(ledger, &mut conclusion);
+            }
+            self.cool_down(ledger, &conclusion);
             let mut pushes = Pushes::new(&conclusion, &grants, &applied);
             let edited = self.edited.len().min(EDITS_TOLD_MAX);
             for (session, key) in self.edited.drain(..edited) {
                 pushes.tell(session, key);
+            }
+            for (key, command) in &decided {
+                if let Some(outcome) = applied.commands.get(*command) {
+                    self.tell_decided(ledger, key, outcome, &mut pushes);
+                }
             }
             let deliveries = self.deliveries(ledger, &applied, slots, pushes, conclusion.recalls);
             (deliveries, ledger.needs_time())
@@ -100,6 +123,89 @@ impl<L: Log> Sequencer<L> {
             more_due: applied.more_due || !self.edited.is_empty(),
             needs_time,
         })
+    }
+
+    /// With a new period, whoever was refused may ask anew, and what was granted in the
+    /// old one is to come back: it is held against the new one.
+    fn begin_anew(&mut self, ledger: &Ledger, conclusion: &mut Conclusion) {
+        let counted_by_period = self
+            .streams
+            .keys_where(|policy| policy.kind.calendar().is_some());
+        for (session, key) in counted_by_period {
+            if let Some(lease) = ledger.lease(session, &key)
+                && !lease.current
+            {
+                conclusion.recalls.push(Recall {
+                    session,
+                    key: key.clone(),
+                    generation: lease.generation,
+                    returned_total_target: lease.granted_total,
+                    granted_total: lease.granted_total,
+                    whole: true,
+                });
+            }
+            self.edited.push_back((session, key));
+        }
+    }
+
+    /// Keys that were refused stay so if their policy has a cool-down: the log has to say
+    /// from when.
+    fn cool_down(&mut self, ledger: &Ledger, conclusion: &Conclusion) {
+        let refused: BTreeSet<&Key> = conclusion
+            .refusals
+            .iter()
+            .filter(|told| told.refusal.code == Code::Limit)
+            .map(|told| &told.key)
+            .collect();
+        for key in refused {
+            let cools = ledger
+                .resolve(key)
+                .is_some_and(|(_, _, policy)| policy.cooldown_us > 0);
+            let is_cool = matches!(
+                ledger.available(key, ledger.now_us()),
+                Availability::Open {
+                    cooling_us: Some(_),
+                    ..
+                }
+            );
+            if cools && !is_cool {
+                self.do_first(Command::CoolDown { key: key.clone() });
+            }
+        }
+    }
+
+    /// What a command decided about a key concerns everybody who holds it.
+    fn tell_decided(
+        &self,
+        ledger: &Ledger,
+        key: &Key,
+        outcome: &CommandOutcome,
+        pushes: &mut Pushes,
+    ) {
+        match outcome {
+            CommandOutcome::Corrected { .. } => {
+                for session in self.streams.sessions_with(key) {
+                    pushes.tell(session, key.clone());
+                }
+            }
+            CommandOutcome::Done { changed: true } | CommandOutcome::Spent(_) => {
+                let Availability::Open {
+                    cooling_us: Some(cooling_us),
+                    ..
+                } = ledger.available(key, ledger.now_us())
+                else {
+                    return;
+                };
+                let refusal = Refusal {
+                    code: Code::Cooldown,
+                    retry_after_us: Some(cooling_us),
+                };
+                for session in self.streams.sessions_with(key) {
+                    pushes.refuse(session, key.clone(), refusal);
+                }
+            }
+            _ => {}
+        }
     }
 
     fn end_session(&mut self, session: SessionId, detail: &str) {

@@ -67,6 +67,25 @@ impl Streams {
         })
     }
 
+    /// Sessions and keys whose rule, as they were told it, is one of these.
+    pub(crate) fn keys_where(&self, is_meant: impl Fn(&Policy) -> bool) -> Vec<(SessionId, Key)> {
+        let mut found = Vec::new();
+        for stream in self.streams.values() {
+            let keys = stream.keys.iter();
+            let meant = keys.filter(|(_, slot)| slot.policy.as_deref().is_some_and(&is_meant));
+            found.extend(meant.map(|(key, _)| (stream.session, key.clone())));
+        }
+        found
+    }
+
+    /// Sessions whose stream knows a key.
+    pub(crate) fn sessions_with(&self, key: &Key) -> impl Iterator<Item = SessionId> {
+        self.streams
+            .values()
+            .filter(|stream| stream.keys.contains_key(key))
+            .map(|stream| stream.session)
+    }
+
     /// The stream that speaks for a session now.
     pub(crate) fn of_session(&self, session: SessionId) -> Option<StreamId> {
         self.live.get(&session).copied()

@@ -333,13 +333,13 @@ fn key_grant(answer: Answer) -> v1::KeyGrant {
         generation: answer.generation,
         granted_total: answer.granted_total,
         basis_seq: answer.basis_seq,
-        // Windows and buckets need no deadline of their own.
-        valid_for_us: 0,
+        valid_for_us: answer.valid_us,
         refusal: answer
             .refusal
             .map(|told| refusal(told, answer.refused_lane)),
         policy: answer.policy.as_deref().map(policy_info),
         free: answer.free,
+        ask_anew: answer.is_anew,
         holders: u32::try_from(answer.holders).unwrap_or(u32::MAX),
     }
 }

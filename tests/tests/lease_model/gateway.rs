@@ -305,6 +305,7 @@ impl Gateway {
 
     fn grants(&self, grants: Vec<DownGrant>) -> Vec<KeyGrant> {
         let grant = |grant: DownGrant| KeyGrant {
+            ask_anew: false,
             key_id: self.key_id(&grant.key),
             generation: grant.generation,
             granted_total: grant.granted_total,

@@ -295,6 +295,9 @@ impl KeyCore {
             // It is gone, or possible by now: the ask was for less than it needs.
             self.settle_ask(Ask::None);
         }
+        if grant.ask_anew {
+            self.ask_anew();
+        }
         let mut units = 0;
         if grant.generation > self.own_generation {
             (self.own_generation, self.own_deadline_ns) = (grant.generation, own_deadline_ns);
@@ -338,6 +341,17 @@ impl KeyCore {
             }
             (Ask::Refused, None) if units > 0 => self.end_ask(now),
             _ => {}
+        }
+    }
+
+    /// What was refused may be there by now: nothing is refused by what was said before.
+    fn ask_anew(&mut self) {
+        self.until_ns = 0;
+        self.backoff_ns = BACKOFF_MIN;
+        self.slot.lift_refusal();
+        if self.ask == Ask::Refused {
+            // Whoever waits in spite of the refusal is asked for again.
+            self.abandon_ask();
         }
     }
 

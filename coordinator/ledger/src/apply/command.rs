@@ -9,6 +9,7 @@ use crate::{
     policy::{Policy, check_name},
     sessions::Session,
     settings::Settings,
+    wire::VERSION as FORMAT_VERSION,
 };
 
 use super::{
@@ -64,6 +65,7 @@ pub(crate) fn command(ledger: &mut Ledger, command: &Command) -> CommandOutcome 
         Command::CorrectPeriod(bounds) => roll::correct(ledger, bounds),
         Command::PutSettings(settings) => put_settings(ledger, settings),
         Command::RegisterNode { node_id, disk_id } => register_node(ledger, *node_id, *disk_id),
+        Command::RaiseFormat { version } => Ok(raise_format(ledger, *version)),
         Command::NameCluster { cluster_id } => Ok(name_cluster(ledger, *cluster_id)),
     };
     done.unwrap_or_else(CommandOutcome::Refused)
@@ -224,6 +226,15 @@ fn register_node(ledger: &mut Ledger, node_id: u64, disk_id: u128) -> Done {
             Ok(DONE)
         }
     }
+}
+
+fn raise_format(ledger: &mut Ledger, version: u32) -> CommandOutcome {
+    // Whoever applies this reads it; a version that this node does not know cannot be
+    // what all members read.
+    let raised = version.clamp(ledger.format_version, FORMAT_VERSION);
+    let changed = raised > ledger.format_version;
+    ledger.format_version = raised;
+    CommandOutcome::Done { changed }
 }
 
 /// Of two leaders that both found a new cluster, the first one names it.

@@ -155,7 +155,7 @@ struct GrantMessage {
 struct CommandMessage {
     #[prost(
         oneof = "CommandKind",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
     )]
     kind: Option<CommandKind>,
 }
@@ -194,6 +194,9 @@ enum CommandKind {
     /// From version 6 on.
     #[prost(message, tag = "14")]
     CorrectPeriod(RollMessage),
+    /// From version 6 on.
+    #[prost(uint32, tag = "15")]
+    RaiseFormat(u32),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -260,6 +263,27 @@ struct RegisterNodeMessage {
     disk_lower: u64,
 }
 
+impl Command {
+    /// The lowest version of the stored formats that says all of it.
+    #[must_use]
+    pub fn format_version(&self) -> u32 {
+        match self {
+            Command::PutPolicy { policy, .. }
+            | Command::PutBudget {
+                rule: Rule::Inline(policy),
+                ..
+            } => version_of(policy),
+            Command::NameCluster { .. } => VERSION_OF_IDS,
+            Command::Correct { .. }
+            | Command::CoolDown { .. }
+            | Command::CorrectPeriod(_)
+            | Command::RaiseFormat { .. } => VERSION_OF_KINDS,
+            Command::PutSettings(settings) => settings_version(settings),
+            _ => 1,
+        }
+    }
+}
+
 impl Entry {
     /// The entry's persisted form. Equal entries give equal bytes.
     #[must_use]
@@ -277,19 +301,7 @@ impl Entry {
 
     /// The lowest version that says all of it.
     fn version(&self) -> u32 {
-        let versions = self.commands.iter().map(|command| match command {
-            Command::PutPolicy { policy, .. }
-            | Command::PutBudget {
-                rule: Rule::Inline(policy),
-                ..
-            } => version_of(policy),
-            Command::NameCluster { .. } => VERSION_OF_IDS,
-            Command::Correct { .. } | Command::CoolDown { .. } | Command::CorrectPeriod(_) => {
-                VERSION_OF_KINDS
-            }
-            Command::PutSettings(settings) => settings_version(settings),
-            _ => 1,
-        });
+        let versions = self.commands.iter().map(Command::format_version);
         let overruns = self.syncs.iter().flat_map(|sync| &sync.reports);
         let newer = !self.rolls.is_empty() || overruns.into_iter().any(|r| r.overrun_total > 0);
         let least = if newer { VERSION_OF_KINDS } else { 1 };
@@ -503,6 +515,7 @@ fn write_command(command: &Command) -> CommandMessage {
                 disk_lower,
             })
         }
+        Command::RaiseFormat { version } => CommandKind::RaiseFormat(*version),
         Command::NameCluster { cluster_id } => {
             CommandKind::NameCluster(write_cluster_id(*cluster_id))
         }
@@ -574,6 +587,7 @@ fn read_command(message: CommandMessage) -> Result<Command, FormatError> {
                 node_id: register.node_id,
                 disk_id: digest::whole(register.disk_upper, register.disk_lower),
             },
+            CommandKind::RaiseFormat(version) => Command::RaiseFormat { version },
             CommandKind::NameCluster(id) => Command::NameCluster {
                 cluster_id: read_cluster_id(id),
             },

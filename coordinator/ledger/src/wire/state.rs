@@ -72,6 +72,9 @@ pub(crate) struct HeaderMessage {
     /// From version 5 on.
     #[prost(message, repeated, tag = "7")]
     ancestors: Vec<IdMessage>,
+    /// From version 6 on.
+    #[prost(uint32, tag = "8")]
+    format_version: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -200,6 +203,7 @@ pub(crate) struct Header {
     pub(crate) cluster_id: Option<u128>,
     pub(crate) ancestors: Arc<Vec<u128>>,
     pub(crate) inherited_until_us: u64,
+    pub(crate) format_version: u32,
 }
 
 /// A policy in bytes, for hashes.
@@ -235,6 +239,7 @@ pub(crate) fn header_record(header: &Header) -> RecordKind {
             .iter()
             .map(|id| write_cluster_id(*id))
             .collect(),
+        format_version: header.format_version,
     })
 }
 
@@ -247,6 +252,7 @@ pub(crate) fn read_header(message: HeaderMessage) -> Result<Header, FormatError>
         cluster_id: message.cluster_id.map(read_cluster_id),
         ancestors: Arc::new(message.ancestors.into_iter().map(read_cluster_id).collect()),
         inherited_until_us: message.inherited_until_us,
+        format_version: message.format_version,
     })
 }
 

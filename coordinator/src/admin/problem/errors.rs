@@ -18,6 +18,12 @@ impl From<SubmitError> for Problem {
                 Kind::Overloaded,
                 "too many requests are waiting to be decided; nothing was changed",
             ),
+            SubmitError::MemberTooOld { needed, allowed } => Self::new(
+                Kind::MemberTooOld,
+                format!(
+                    "this needs version {needed} of the stored formats, and every member is known to read only {allowed}: upgrade them all, and see that all of them run; nothing was changed"
+                ),
+            ),
             SubmitError::ShuttingDown => Self::new(
                 Kind::ShuttingDown,
                 "the node is stopping; ask another node; nothing was changed",

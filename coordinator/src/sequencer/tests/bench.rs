@@ -33,6 +33,8 @@ pub(super) struct Books {
     pub(super) ledger: Ledger,
     pub(super) entries: Vec<Entry>,
     pub(super) fail: Option<ProposeError>,
+    pub(super) wall_unix_us: Option<u64>,
+    pub(super) members_format: Option<u32>,
 }
 
 impl Log for MemoryLog {
@@ -51,6 +53,14 @@ impl Log for MemoryLog {
 
     fn with_ledger<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
         read(&self.books.lock().ledger)
+    }
+
+    fn majority_wall_unix_us(&self) -> Option<u64> {
+        self.books.lock().wall_unix_us
+    }
+
+    fn members_format_version(&self) -> Option<u32> {
+        self.books.lock().members_format
     }
 }
 
@@ -104,6 +114,8 @@ impl Bench {
                 ledger: Ledger::new(),
                 entries: Vec::new(),
                 fail: None,
+                wall_unix_us: Some(1_000_000_000_000_000),
+                members_format: None,
             })),
             gate: Arc::new(Semaphore::new(1_000_000)),
         };

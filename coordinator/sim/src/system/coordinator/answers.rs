@@ -180,6 +180,7 @@ impl Coordinator {
             _ => None,
         };
         KeyGrant {
+            ask_anew: false,
             key_id: u32::try_from(place).unwrap_or(u32::MAX),
             generation: standing.lease.map_or(0, |lease| lease.generation),
             granted_total: standing.lease.map_or(0, |lease| lease.granted),
