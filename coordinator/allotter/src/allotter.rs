@@ -302,6 +302,8 @@ impl Allotter {
             }
             if let Availability::Open {
                 policy,
+                limit,
+                largest_cost,
                 free,
                 outstanding,
                 cooling_us: None,
@@ -312,7 +314,7 @@ impl Allotter {
                     grants.extend(leases_to_tell_by(book, key));
                     continue;
                 }
-                let limit = policy.kind.limit();
+
                 let fairness = Fairness::judge(book, &policy, free, now_us);
                 let reserves = lane_reserves(&policy);
                 let supply = Supply {
@@ -324,8 +326,12 @@ impl Allotter {
                     now_us,
                 };
                 for holder in book.holders.values_mut() {
-                    if holder.queues.iter().any(|queue| queue.head > limit) {
-                        holder.give_up();
+                    let head = holder.queues.iter().map(|queue| queue.head).max();
+                    match head.unwrap_or(0) {
+                        head if head > largest_cost => holder.give_up(Code::CostAboveLimit),
+                        // Units may be added by hand, or carried over.
+                        head if head > limit => holder.give_up(Code::Limit),
+                        _ => {}
                     }
                 }
                 grants.extend(
@@ -431,9 +437,9 @@ impl Allotter {
         }
         let mut again = false;
         for (session, holder) in &mut book.holders {
-            if mem::take(&mut holder.impossible) {
+            if let Some(code) = holder.impossible.take() {
                 let refusal = Refusal {
-                    code: Code::CostAboveLimit,
+                    code,
                     retry_after_us: None,
                 };
                 conclusion.refuse(*session, key, refusal);

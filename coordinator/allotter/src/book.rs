@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, mem};
 
-use leasehold_ledger::entry::SessionId;
+use leasehold_ledger::{entry::SessionId, outcome::Code};
 
 use crate::level::LaneLevel;
 
@@ -36,8 +36,8 @@ pub(crate) struct Holder {
     /// Its waiting requests: one queue for each lane in which any wait, the highest
     /// first. Together they wait for at most `want`.
     pub(crate) queues: Vec<Queue>,
-    /// A first request needs more than the limit: they are to be told so.
-    pub(crate) impossible: bool,
+    /// A first request needs more than there can be: they are to be told so.
+    pub(crate) impossible: Option<Code>,
     /// Unspent units that it is thought to have.
     pub(crate) unspent: u64,
     /// Most arrivals in any demand horizon lately.
@@ -100,11 +100,12 @@ impl Holder {
         !self.queues.is_empty()
     }
 
-    /// Drops the waiting requests because a first one needs more than the limit.
-    pub(crate) fn give_up(&mut self) {
+    /// Drops the waiting requests because a first one needs more than there can be, for
+    /// now or for ever.
+    pub(crate) fn give_up(&mut self, code: Code) {
         self.want = self.want.saturating_sub(self.waiting());
         self.queues.clear();
-        self.impossible = true;
+        self.impossible = Some(code);
     }
 
     /// Drops everything that is wanted.
@@ -232,7 +233,7 @@ impl Book {
     pub(crate) fn is_wanted(&self) -> bool {
         self.holders
             .values()
-            .any(|holder| holder.want > 0 || holder.impossible)
+            .any(|holder| holder.want > 0 || holder.impossible.is_some())
     }
 
     /// Units that answers to recalls are expected to bring; none: no answer is

@@ -340,6 +340,10 @@ pub enum Availability {
     Open {
         /// The rule in force.
         policy: Arc<Policy>,
+        /// The limit, with what was carried over or added.
+        limit: u64,
+        /// The largest cost that may be admitted, now or another time.
+        largest_cost: u64,
         /// Units that can be granted at that moment.
         free: u64,
         /// Units in leases.

@@ -281,8 +281,16 @@ impl Policy {
                 "public_name must have 1 to {PUBLIC_NAME_BYTES_MAX} visible ASCII characters"
             ));
         }
-        if let FailureMode::Emergency { units: Some(units) } = self.failure_mode {
-            check_units("emergency_units", units, 1)?;
+        match self.failure_mode {
+            FailureMode::Emergency { units: Some(units) } => {
+                check_units("emergency_units", units, 1)?;
+            }
+            FailureMode::Emergency { units: None } if matches!(self.kind, Kind::Total { .. }) => {
+                return Err(
+                    "emergency_units must be stated: a total has no limit per time".to_owned(),
+                );
+            }
+            _ => {}
         }
         check_range("cooldown_ms", self.cooldown_us, COOLDOWN_US)?;
         check_range("hold_max_ms", self.hold_max_us, HOLD_MAX_US)?;
@@ -349,6 +357,19 @@ impl Kind {
             | Self::Estimate { limit, .. } => *limit,
             Self::TokenBucket { capacity, .. } | Self::Paced { capacity, .. } => *capacity,
             Self::Unlimited => UNITS_MAX,
+        }
+    }
+
+    /// The largest cost that may be admitted, now or another time. An account can have
+    /// more than its policy's limit: what was carried over, or added by hand.
+    #[must_use]
+    pub const fn largest_cost(&self) -> u64 {
+        match self {
+            Self::Period {
+                limit, carry_over, ..
+            } => limit.saturating_add(*carry_over),
+            Self::Total { .. } => UNITS_MAX,
+            _ => self.limit(),
         }
     }
 

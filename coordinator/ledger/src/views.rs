@@ -109,6 +109,8 @@ impl Ledger {
         };
         Availability::Open {
             policy: Arc::clone(&binding.policy),
+            limit: account.books.limit(),
+            largest_cost: account.books.largest_cost(&binding.policy.kind),
             free: account.free_at(now_us),
             outstanding: account.outstanding,
             counted: account.books.counted_at(now_us),

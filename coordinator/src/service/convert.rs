@@ -356,7 +356,7 @@ fn refusal(refusal: Refusal, lane: u32) -> v1::Refusal {
 fn policy_info(policy: &Policy) -> v1::PolicyInfo {
     v1::PolicyInfo {
         kind: policy.kind.as_str().to_owned(),
-        limit: policy.kind.limit(),
+        limit: policy.kind.largest_cost(),
         window_us: policy.kind.own_timescale_us(),
         timescale_us: policy.timescale_us(),
         max_wait_us: policy.max_wait_us,

@@ -67,7 +67,7 @@ fn charge(account: &mut Account, units: u64, now_us: u64, room: bool) -> Result<
     if account.cooling_us(now_us).is_some() {
         return Err(Code::Cooldown);
     }
-    if units > account.books.limit() {
+    if units > account.books.largest_cost(&account.binding.policy.kind) {
         return Err(Code::CostAboveLimit);
     }
     if units > account.free_at(now_us) {

@@ -144,6 +144,11 @@ impl Books {
         }
     }
 
+    /// The largest cost that may be admitted, now or another time.
+    pub(crate) fn largest_cost(&self, kind: &Kind) -> u64 {
+        self.limit().max(kind.largest_cost())
+    }
+
     /// The limit of the policy that the books follow.
     pub(crate) fn base_limit(&self) -> u64 {
         match self {
