@@ -30,6 +30,9 @@ pub(super) struct Cluster {
     term: u64,
     /// The answering node's log.
     log: LogIndexes,
+    /// What the wall clocks of a majority of the voters show at least, by which periods
+    /// end: an instant in UTC, ISO 8601; null: no majority answers.
+    majority_wall_time: Option<String>,
     members: Vec<ClusterMember>,
 }
 
@@ -69,6 +72,9 @@ struct ClusterMember {
     lag: Option<u64>,
     /// Its ledger's digest, at a log index that it has applied.
     digest: Option<Digest>,
+    /// The newest format of entries and snapshots that it reads; null: it has not
+    /// answered since the answering node was started.
+    format_version: Option<u32>,
 }
 
 /// A fingerprint of the whole ledger.
@@ -96,6 +102,10 @@ impl From<ClusterStatus> for Cluster {
                 snapshot: status.snapshot,
                 purged: status.purged,
             },
+            majority_wall_time: status
+                .majority_wall_unix_us
+                .and_then(|unix_us| i64::try_from(unix_us).ok())
+                .and_then(leasehold_calendar::utc_text),
             members: status
                 .members
                 .into_iter()
@@ -114,6 +124,7 @@ impl ClusterMember {
             lag,
             digest,
             digest_agrees,
+            format_version,
         } = status;
         Self {
             node_id: member.node_id,
@@ -134,6 +145,7 @@ impl ClusterMember {
                 value: format!("{value:016x}"),
                 agrees: digest_agrees,
             }),
+            format_version,
         }
     }
 }

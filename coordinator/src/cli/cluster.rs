@@ -102,8 +102,12 @@ fn status(cluster: &Value) -> String {
         Some(Value::Null) | None => "no leader is known".to_owned(),
         Some(id) => format!("node {id} leads"),
     };
+    let clock = match cluster.get("majority_wall_time") {
+        Some(Value::String(time)) => format!("by the majority's wall clocks it is {time}"),
+        _ => "no majority says what time it is, and no period ends".to_owned(),
+    };
     let head = format!(
-        "cluster {}; {leader} in term {}; answered by node {}, whose log has {} committed and {} applied",
+        "cluster {}; {leader} in term {}; answered by node {}, whose log has {} committed and {} applied\n{clock}",
         field(cluster, "cluster_id"),
         field(cluster, "term"),
         field(cluster, "answered_by"),
@@ -126,6 +130,7 @@ fn status(cluster: &Value) -> String {
                 field(member, "peer"),
                 field(member, "matched"),
                 field(member, "lag"),
+                field(member, "format_version"),
                 if digest.is_null() {
                     "-".to_owned()
                 } else {
@@ -141,7 +146,40 @@ fn status(cluster: &Value) -> String {
         })
         .collect();
     let columns = [
-        "NODE", "ROLE", "REGION", "CLIENTS", "PEERS", "MATCHED", "LAG", "DIGEST", "AGREES",
+        "NODE", "ROLE", "REGION", "CLIENTS", "PEERS", "MATCHED", "LAG", "FORMAT", "DIGEST",
+        "AGREES",
     ];
     format!("{head}\n\n{}", table(&columns, &rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_says_what_time_it_is_and_which_format_each_member_reads() {
+        let member = |node_id: u64, format_version: Option<u32>| {
+            json!({"node_id": node_id, "role": "voter", "leader": node_id == 1, "region": "eu",
+                "client_url": "http://c", "peer": "p:1", "matched": 7, "lag": 0, "digest": null,
+                "format_version": format_version})
+        };
+        let mut cluster = json!({"cluster_id": "c1", "answered_by": 1, "leader": 1, "term": 3,
+            "log": {"committed": 7, "applied": 7},
+            "majority_wall_time": "2026-03-29T12:00:00Z",
+            "members": [member(1, Some(6)), member(2, None)]});
+        insta::assert_snapshot!(status(&cluster), @r"
+        cluster c1; node 1 leads in term 3; answered by node 1, whose log has 7 committed and 7 applied
+        by the majority's wall clocks it is 2026-03-29T12:00:00Z
+
+        NODE  ROLE    REGION  CLIENTS   PEERS  MATCHED  LAG  FORMAT  DIGEST  AGREES
+           1  leader  eu      http://c  p:1          7    0       6  -       -
+           2  voter   eu      http://c  p:1          7    0       -  -       -
+        ");
+        cluster["majority_wall_time"] = Value::Null;
+        let text = status(&cluster);
+        assert!(
+            text.contains("no majority says what time it is, and no period ends"),
+            "{text}"
+        );
+    }
 }

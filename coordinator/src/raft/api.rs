@@ -353,6 +353,8 @@ pub struct MemberStatus {
     pub digest: Option<(u64, u64)>,
     /// Whether that digest equals this node's at the same index; none: not comparable.
     pub digest_agrees: Option<bool>,
+    /// The newest format of entries and snapshots that it reads; none: never heard yet.
+    pub format_version: Option<u32>,
 }
 
 /// The cluster, as the answering node knows it.
@@ -376,6 +378,8 @@ pub struct ClusterStatus {
     pub snapshot: Option<u64>,
     /// The last index dropped from this node's log.
     pub purged: Option<u64>,
+    /// What a majority's wall clocks show at least; none: no majority answers.
+    pub majority_wall_unix_us: Option<u64>,
     /// Everybody, in the order of their ids.
     pub members: Vec<MemberStatus>,
 }

@@ -283,6 +283,7 @@ impl Replica {
             lag: behind(matched(node_id)),
             digest: None,
             digest_agrees: None,
+            format_version: self.0.changes.shared.format_version_of(*node_id),
         };
         let mut members: Vec<MemberStatus> =
             metrics.membership_config.nodes().map(member).collect();
@@ -297,6 +298,7 @@ impl Replica {
             applied: metrics.last_applied.as_ref().map(|id| id.index()),
             snapshot: metrics.snapshot.as_ref().map(|id| id.index()),
             purged: metrics.purged.as_ref().map(|id| id.index()),
+            majority_wall_unix_us: self.majority_wall_unix_us(),
             members,
         }
     }

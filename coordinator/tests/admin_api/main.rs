@@ -547,8 +547,18 @@ async fn the_cluster_shows_its_one_member_leading() {
     let cluster = node.ask("GET", "/v1/cluster", "").await.json();
     assert_eq!(cluster["leader"], 1);
     assert_eq!(cluster["answered_by"], 1);
+    let time = cluster["majority_wall_time"].as_str().unwrap();
+    assert!(
+        time.starts_with('2') && time.ends_with('Z') && time.len() == 20,
+        "{time}"
+    );
     let member = &cluster["members"][0];
     assert_eq!(member["role"], "voter");
+    assert_eq!(
+        member["format_version"],
+        leasehold_ledger::FORMAT_VERSION,
+        "{cluster}"
+    );
     assert_eq!(member["leader"], true);
     assert_eq!(
         member["client_url"],

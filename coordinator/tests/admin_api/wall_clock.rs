@@ -84,6 +84,17 @@ async fn a_node_whose_wall_clock_is_an_hour_behind_is_ready_and_says_so() {
     assert!((3_590.0..3_610.0).contains(&behind), "{behind}");
     let (_, metrics) = get(&right, "/metrics").await;
     assert!(metrics.contains("leasehold_wall_clock_far 0"), "{metrics}");
+
+    let leader = nodes.iter().find(|node| node.leader().is_self).unwrap();
+    let own = format!(r#""format_version":{}"#, leasehold_ledger::FORMAT_VERSION);
+    let all_were_heard = |body: &str| body.matches(&own).count() == 3;
+    let cluster = answers(&router(leader), "/v1/cluster", all_were_heard).await;
+    let cluster: serde_json::Value = serde_json::from_str(&cluster).unwrap();
+    let said = cluster["majority_wall_time"].as_str().unwrap();
+    let now = i64::try_from(clock::wall_unix_us()).unwrap();
+    let text = |unix_us| leasehold_calendar::utc_text(unix_us).unwrap();
+    let right = text(now - 1_800_000_000)..=text(now);
+    assert!(right.contains(&said.to_owned()), "{said}, not {right:?}");
     for node in nodes {
         node.shutdown().await;
     }
