@@ -15,6 +15,7 @@ mod json;
 pub mod metrics;
 mod openapi;
 mod path;
+mod periods;
 mod policies;
 mod policy_body;
 mod problem;
@@ -55,6 +56,7 @@ pub fn bodies_that_read(bytes: &[u8]) -> usize {
         spend::reads(bytes),
         corrections::reads(bytes),
         cluster::reads(bytes),
+        periods::reads(bytes),
     ];
     read.into_iter().filter(|read| *read).count()
 }
@@ -168,6 +170,8 @@ fn described() -> Described {
         .routes(routes!(sessions::list))
         .routes(routes!(sessions::get, sessions::end))
         .routes(routes!(settings::get, settings::put))
+        .routes(routes!(periods::list))
+        .routes(routes!(periods::correct))
         .routes(routes!(cluster::get))
         .routes(routes!(cluster::add_member))
         .routes(routes!(cluster::remove_member))

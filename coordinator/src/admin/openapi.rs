@@ -28,6 +28,7 @@ use super::{Admin, corrections, problem::ProblemBody};
         (name = "accounts", description = "The books of one key"),
         (name = "spend", description = "Spends decided by the log itself"),
         (name = "sessions", description = "Gateways that hold leases"),
+        (name = "periods", description = "Which period it is, by each calendar"),
         (name = "cluster", description = "Members, leadership, settings and backups"),
         (name = "replica", description = "What the answering node itself has applied"),
         (name = "health", description = "For probes and scrapers; each node answers for itself"),

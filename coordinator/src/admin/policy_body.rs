@@ -158,7 +158,7 @@ impl KindName {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum PeriodName {
+pub(super) enum PeriodName {
     Hour,
     Day,
     Week,
@@ -426,7 +426,11 @@ impl PolicyBody {
             },
             KindName::Period => PolicyKind::Period {
                 limit: units(self.limit),
-                calendar: self.calendar()?,
+                calendar: calendar(
+                    self.period.map_or(PeriodUnit::Month, PeriodUnit::from),
+                    self.time_zone.clone(),
+                    self.anchor,
+                )?,
                 carry_over: units(self.carry_over),
             },
             KindName::Total => PolicyKind::Total {
@@ -438,20 +442,23 @@ impl PolicyBody {
             KindName::Unlimited => PolicyKind::Unlimited,
         })
     }
+}
 
-    fn calendar(&self) -> Result<Calendar, Problem> {
-        let unit = self.period.map_or(PeriodUnit::Month, PeriodUnit::from);
-        let anchor = match (unit, self.anchor) {
-            (_, Some(Whole(anchor))) => u8::try_from(anchor).map_err(|_| {
-                Problem::field("anchor", format!("anchor ({anchor}) must be 1 to 31"))
-            })?,
-            (PeriodUnit::Week | PeriodUnit::Month, None) => 1,
-            (PeriodUnit::Hour | PeriodUnit::Day, None) => 0,
-        };
-        Ok(Calendar {
-            unit,
-            time_zone: self.time_zone.clone().unwrap_or_else(|| "UTC".to_owned()),
-            anchor,
-        })
-    }
+/// A calendar from what users say of it.
+pub(super) fn calendar(
+    unit: PeriodUnit,
+    time_zone: Option<String>,
+    anchor: Option<Whole>,
+) -> Result<Calendar, Problem> {
+    let anchor = match (unit, anchor) {
+        (_, Some(Whole(anchor))) => u8::try_from(anchor)
+            .map_err(|_| Problem::field("anchor", format!("anchor ({anchor}) must be 1 to 31")))?,
+        (PeriodUnit::Week | PeriodUnit::Month, None) => 1,
+        (PeriodUnit::Hour | PeriodUnit::Day, None) => 0,
+    };
+    Ok(Calendar {
+        unit,
+        time_zone: time_zone.unwrap_or_else(|| "UTC".to_owned()),
+        anchor,
+    })
 }

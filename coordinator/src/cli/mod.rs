@@ -8,6 +8,7 @@ mod cluster;
 mod corrections;
 pub mod demo;
 mod http;
+mod periods;
 mod policies;
 mod restore;
 mod sessions;
@@ -88,6 +89,13 @@ enum Command {
         remote: Remote,
         #[command(subcommand)]
         command: sessions::SessionCommand,
+    },
+    /// Which period it is, by each calendar that budgets count by
+    Period {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        command: periods::PeriodCommand,
     },
     /// Members and leadership
     Cluster {
@@ -289,6 +297,7 @@ async fn ask_node(command: Command) -> ExitCode {
         Command::Budget { remote, command } => (remote.clone(), command.run(&remote).await),
         Command::Account { remote, command } => (remote.clone(), command.run(&remote).await),
         Command::Session { remote, command } => (remote.clone(), command.run(&remote).await),
+        Command::Period { remote, command } => (remote.clone(), command.run(&remote).await),
         Command::Spend { remote, key, units } => {
             (remote.clone(), accounts::spend(&remote, &key, units).await)
         }

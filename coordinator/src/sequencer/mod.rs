@@ -42,7 +42,7 @@ use crate::{
     raft::{Leadership, Member},
 };
 
-pub(crate) use self::log::Log;
+pub(crate) use self::{calendars::roll, log::Log};
 
 /// Items that wait in the queue before whoever sends more has to wait.
 pub(crate) const QUEUE_MAX: usize = 4_096;

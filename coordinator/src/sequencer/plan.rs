@@ -360,5 +360,6 @@ const fn changes_rules(command: &Command) -> bool {
             | Command::PutBudget { .. }
             | Command::DeleteBudget { .. }
             | Command::PutSettings(_)
+            | Command::CorrectPeriod(_)
     )
 }

@@ -153,3 +153,68 @@ async fn a_period_goes_on_under_the_next_leader() {
     timeout(WAIT, gateway.close()).await.unwrap();
     cluster.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_period_that_wrong_clocks_began_is_corrected_and_what_was_charged_stays() {
+    let cluster = Cluster::start().await;
+    cluster.budget("acme/*", daily(10, 0)).await;
+    cluster
+        .done(
+            "POST",
+            "/v1/spend",
+            json!({ "key": "acme/orders", "units": 4 }),
+        )
+        .await;
+    // Two clocks are a month ahead.
+    let leader = cluster.leader().await;
+    cluster.set_clock_ahead(leader, 30 * 24);
+    cluster.set_clock_ahead((leader + 1) % 3, 30 * 24);
+    let wrong = async {
+        while number_of(&cluster, "acme/orders").await < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(WAIT, wrong).await.unwrap();
+    cluster
+        .done(
+            "POST",
+            "/v1/spend",
+            json!({ "key": "acme/orders", "units": 3 }),
+        )
+        .await;
+    cluster.set_clock_ahead(leader, 0);
+    cluster.set_clock_ahead((leader + 1) % 3, 0);
+    cluster
+        .until("the clocks are right", |cluster| {
+            cluster.majority_hours(leader).filter(|hours| *hours == 0)
+        })
+        .await;
+    let list = cluster.ask("GET", "/v1/periods", None).await.body;
+    let end = |calendar: &Value| calendar["end_unix_ms"].as_i64().unwrap();
+    let (now, wrong) = (
+        list["majority_unix_ms"].as_i64().unwrap(),
+        end(&list["calendars"][0]),
+    );
+    assert!(
+        wrong - now > 29 * 86_400_000,
+        "it would last for a month: {list}"
+    );
+    let body = json!({ "period": "day", "time_zone": "Europe/Berlin" });
+    let corrected = cluster.done("POST", "/v1/periods/correct", body).await;
+    assert!(
+        (1..=12 * 3_600_000).contains(&(end(&corrected) - now)),
+        "{corrected}"
+    );
+    assert_eq!(cluster.account("acme/orders").await["counted"], 3);
+    // The next one begins at midnight.
+    for node in 0..3 {
+        cluster.set_clock_ahead(node, 13);
+    }
+    let next = async {
+        while number_of(&cluster, "acme/orders").await < 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(WAIT, next).await.unwrap();
+    cluster.end().await;
+}

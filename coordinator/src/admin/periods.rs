@@ -1,0 +1,133 @@
+//! `/v1/periods`: which period it is, by each calendar that budgets count by, and the way
+//! back when wrong clocks began one.
+
+use axum::{Json, extract::State};
+use leasehold_ledger::{
+    Period,
+    entry::Command,
+    policy::{Calendar, PeriodUnit},
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    Admin,
+    json::{self, Body, Whole},
+    policy_body::{PeriodName, calendar},
+    problem::{Kind, Problem},
+};
+use crate::sequencer::roll;
+
+/// Which periods there are.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"period": "month", "time_zone": "Europe/Berlin", "anchor": 1}))]
+pub(super) struct CalendarBody {
+    period: PeriodName,
+    /// An IANA name; `UTC` unless said otherwise.
+    #[serde(default)]
+    time_zone: Option<String>,
+    /// As in the policy; 1 unless said otherwise.
+    #[serde(default)]
+    anchor: Option<Whole>,
+}
+
+/// A calendar and its present period.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CalendarPeriod {
+    period: PeriodName,
+    time_zone: String,
+    /// Absent for hours and days.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    anchor: Option<u8>,
+    /// Grows by one with each period; absent: none has begun yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<u64>,
+    /// When it began by the clocks, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_unix_ms: Option<i64>,
+    /// When the next one begins, as soon as a majority of the members' clocks says so, in
+    /// milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    end_unix_ms: Option<i64>,
+}
+
+/// All calendars that policies and budgets count by.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Periods {
+    /// The time that a majority of the members' wall clocks agrees to have come, in
+    /// milliseconds since 1970; null: no majority was heard lately.
+    majority_unix_ms: Option<u64>,
+    calendars: Vec<CalendarPeriod>,
+}
+
+impl CalendarPeriod {
+    fn new(calendar: &Calendar, period: Option<&Period>) -> Self {
+        Self {
+            period: calendar.unit.into(),
+            time_zone: calendar.time_zone.clone(),
+            anchor: matches!(calendar.unit, PeriodUnit::Week | PeriodUnit::Month)
+                .then_some(calendar.anchor),
+            number: period.map(|period| period.number),
+            start_unix_ms: period.map(|period| period.start_unix_us.div_euclid(1_000)),
+            end_unix_ms: period.map(|period| period.end_unix_us.div_euclid(1_000)),
+        }
+    }
+}
+
+/// Reads a body as far as nobody has to be asked.
+pub(super) fn reads(bytes: &[u8]) -> bool {
+    json::parse::<CalendarBody>(bytes).is_ok_and(|body| body.read().is_ok())
+}
+
+impl CalendarBody {
+    fn read(self) -> Result<Calendar, Problem> {
+        let calendar = calendar(self.period.into(), self.time_zone, self.anchor)?;
+        calendar.validate().map_err(Problem::from_validation)?;
+        Ok(calendar)
+    }
+}
+
+/// The present period of every calendar that policies and budgets count by.
+#[utoipa::path(get, path = "/v1/periods", tag = "periods", operation_id = "list_periods",
+    responses((status = 200, description = "All calendars in use", body = Periods)))]
+pub(super) async fn list(State(admin): State<Admin>) -> Result<Json<Periods>, Problem> {
+    let calendars = admin.node.read(|ledger, _| ledger.calendars()).await?;
+    Ok(Json(Periods {
+        majority_unix_ms: majority_unix_us(&admin).map(|us| us / 1_000),
+        calendars: calendars
+            .iter()
+            .map(|(calendar, period)| CalendarPeriod::new(calendar, period.as_ref()))
+            .collect(),
+    }))
+}
+
+/// Computes the bounds of a calendar's present period anew, by what a majority of the
+/// members' clocks says now: for when wrong clocks began it. Set the clocks right first.
+/// Nothing that was charged changes; see `/v1/accounts/{key}/reset` for that.
+#[utoipa::path(post, path = "/v1/periods/correct", tag = "periods", operation_id = "correct_period",
+    request_body = CalendarBody,
+    responses((status = 200, description = "The calendar as it is now", body = CalendarPeriod)))]
+pub(super) async fn correct(
+    State(admin): State<Admin>,
+    Body(body): Body<CalendarBody>,
+) -> Result<Json<CalendarPeriod>, Problem> {
+    let calendar = body.read()?;
+    let Some(wall_unix_us) = majority_unix_us(&admin) else {
+        return Err(Problem::new(
+            Kind::NoLeader,
+            "no majority of the members has said what its clock says; nothing was changed",
+        ));
+    };
+    let bounds = roll(&calendar, None, wall_unix_us)
+        .map_err(|error| Problem::field("time_zone", error.to_string()))?;
+    admin.submit(Command::CorrectPeriod(bounds)).await?;
+    let periods = admin.node.read(|ledger, _| ledger.calendars()).await?;
+    let found = periods.iter().find(|(known, _)| *known == calendar);
+    let period = found.and_then(|(_, period)| period.as_ref());
+    Ok(Json(CalendarPeriod::new(&calendar, period)))
+}
+
+fn majority_unix_us(admin: &Admin) -> Option<u64> {
+    admin.node.replica().majority_wall_unix_us()
+}
