@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_spend::{ClientCore, CoreSettings, Line};
+use leasehold_spend::{ClientCore, CoreSettings, FailureMode, Line};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
@@ -30,6 +30,7 @@ pub struct Builder {
     waiters_max: u32,
     connect_timeout: Duration,
     is_strict: bool,
+    before_contact: FailureMode,
 }
 
 impl Default for Builder {
@@ -41,6 +42,7 @@ impl Default for Builder {
             waiters_max: 4_096,
             connect_timeout: Duration::from_secs(10),
             is_strict: false,
+            before_contact: FailureMode::Closed,
         }
     }
 }
@@ -92,12 +94,23 @@ impl Builder {
         self
     }
 
+    /// What becomes of requests of a key of which no coordinator was ever heard, when
+    /// nobody can be asked: refused ([`FailureMode::Closed`]), unless this says
+    /// otherwise. Once the key's policy is known, that alone says. With another mode
+    /// than `Closed`, [`connect`](Self::connect) returns a client when its time is up
+    /// though there is no session, and the client goes on looking for one. An emergency
+    /// allowance is for a minute then, and of one unit if none is stated.
+    pub fn before_contact(mut self, failure: FailureMode) -> Self {
+        self.before_contact = failure;
+        self
+    }
+
     /// Connects, and waits for the first session. Must be called inside a tokio
     /// runtime, which then runs the client's one task.
     ///
     /// # Errors
-    /// When a setting is wrong, or no coordinator opened a session in time.
-    /// Nothing is left running then.
+    /// When a setting is wrong, or no coordinator opened a session in time (see
+    /// [`before_contact`](Self::before_contact)). Nothing is left running then.
     pub async fn connect(self) -> Result<Client, BuildError> {
         self.check()?;
         let mut instance = [0; 16];
@@ -114,6 +127,7 @@ impl Builder {
             Arc::clone(&line),
             settings.waiters_max,
             settings.max_wait_ns,
+            self.before_contact,
         );
         let shared = Arc::new(Shared {
             clock: SystemClock::new(self.is_strict),
@@ -144,7 +158,7 @@ impl Builder {
             tokio::time::timeout(self.connect_timeout, open).await,
             Ok(Ok(_))
         );
-        if is_open {
+        if is_open || self.before_contact != FailureMode::Closed {
             return Ok(client);
         }
         Err(BuildError::NoSession {

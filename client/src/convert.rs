@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold_proto::v1;
 use leasehold_spend::{
-    BudgetKind, Code, LaneRule,
+    BudgetKind, Code, FailureMode, LaneRule,
     message::{
         Incoming, KeyGrant, LaneWaiting, LeaseState, OpenOut, Opened, Outgoing, Policy, Refusal,
         Report, SessionId, SettleOut, SyncOut,
@@ -98,7 +98,7 @@ fn report(report: Report) -> v1::KeyReport {
         waiting_head: report.waiting_head,
         overrun_total: report.overrun_total,
         lanes: report.lanes.into_iter().map(lane).collect(),
-        shadowed: 0,
+        shadowed: report.shadowed,
     }
 }
 
@@ -171,6 +171,7 @@ fn grant(grant: v1::KeyGrant) -> KeyGrant {
             lane: refusal.lane,
         }),
         free: grant.free,
+        holders: u64::from(grant.holders),
         policy: grant.policy.map(|policy| Policy {
             kind: BudgetKind::from_text(&policy.kind),
             hold_max_us: policy.hold_max_us,
@@ -188,7 +189,16 @@ fn grant(grant: v1::KeyGrant) -> KeyGrant {
                 timescale_us => timescale_us,
             },
             max_wait_us: policy.max_wait_us,
-            fails_open: policy.failure_mode == v1::FailureMode::Open as i32,
+            failure: match v1::FailureMode::try_from(policy.failure_mode) {
+                Ok(v1::FailureMode::Open) => FailureMode::Open,
+                Ok(v1::FailureMode::Emergency) => FailureMode::Emergency {
+                    units: policy.emergency_units,
+                },
+                // Also one from the future.
+                Ok(v1::FailureMode::Closed) | Err(_) => FailureMode::Closed,
+            },
+            window_us: policy.window_us,
+            shadow: policy.shadow,
             slice_factor_milli: policy.slice_factor_milli,
         }),
     }

@@ -35,8 +35,9 @@
 //!
 //! [`Verdict::Admitted`] means that the units were taken from a lease that was
 //! valid at that moment; over all gateways no more than the limit is admitted,
-//! whatever fails. [`Verdict::Degraded`] is outside of that promise: the policy
-//! says to let requests through when there is nobody to ask.
+//! whatever fails. Outside of that promise are [`Verdict::Degraded`] (the policy says
+//! to let requests through when there is nobody to ask, all of them or a few) and
+//! [`Verdict::Shadowed`] (it only pretends, and charges nothing).
 //!
 //! The promise rests on the machine's monotonic clock: not more than the
 //! coordinator's `max_drift` away from real time, and never a second copy of a
@@ -66,5 +67,5 @@ pub use client::Client;
 pub use error::{BudgetError, BuildError};
 pub use lane::Lane;
 pub use leasehold_key::{Key, KeyError};
-pub use leasehold_spend::{BudgetKind, Code, Verdict};
+pub use leasehold_spend::{BudgetKind, Code, FailureMode, Verdict};
 pub use together::{JointVerdict, RefusedBy};

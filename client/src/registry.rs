@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leasehold_key::Key;
-use leasehold_spend::{Line, Slot};
+use leasehold_spend::{FailureMode, Line, Slot};
 use parking_lot::Mutex;
 
 /// The client's keys: read without a lock, changed under one.
@@ -14,6 +14,7 @@ pub(crate) struct Registry {
     line: Arc<Line>,
     waiters_max: usize,
     max_wait_ns: u64,
+    before_contact: FailureMode,
 }
 
 #[derive(Debug, Default)]
@@ -26,13 +27,19 @@ struct Changes {
 }
 
 impl Registry {
-    pub(crate) fn new(line: Arc<Line>, waiters_max: usize, max_wait_ns: u64) -> Self {
+    pub(crate) fn new(
+        line: Arc<Line>,
+        waiters_max: usize,
+        max_wait_ns: u64,
+        before_contact: FailureMode,
+    ) -> Self {
         Self {
             slots: papaya::HashMap::new(),
             changes: Mutex::new(Changes::default()),
             line,
             waiters_max,
             max_wait_ns,
+            before_contact,
         }
     }
 
@@ -64,6 +71,7 @@ impl Registry {
         };
         let line = Arc::clone(&self.line);
         let slot = Arc::new(Slot::new(index, line, self.waiters_max, self.max_wait_ns));
+        slot.set_before_contact(self.before_contact);
         changes.newcomers.push((key.clone(), Arc::clone(&slot)));
         self.slots.pin().insert(key.clone(), Arc::clone(&slot));
         Some(slot)
@@ -95,7 +103,12 @@ mod tests {
     use super::*;
 
     fn registry(keys_max: u32) -> Registry {
-        Registry::new(Arc::new(Line::new(keys_max, || ())), 4, 1)
+        Registry::new(
+            Arc::new(Line::new(keys_max, || ())),
+            4,
+            1,
+            FailureMode::Closed,
+        )
     }
 
     fn key(text: &str) -> Key {

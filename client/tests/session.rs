@@ -13,7 +13,7 @@ mod fake;
 use std::time::{Duration, Instant};
 
 use fake::{Fake, builder};
-use leasehold_client::{BudgetError, BuildError, Client, Code, Verdict};
+use leasehold_client::{BudgetError, BuildError, Client, Code, FailureMode, Verdict};
 use leasehold_proto::v1::{self, coordinator_message::Kind};
 
 fn denied(code: Code) -> impl Fn(&Verdict) -> bool {
@@ -127,6 +127,24 @@ async fn a_policy_that_fails_open_is_degraded_when_nobody_answers() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(client.try_spend("a", 1), Verdict::Degraded);
+}
+
+#[tokio::test]
+async fn a_client_that_never_reached_a_coordinator_does_as_its_builder_says() {
+    let nobody = "http://127.0.0.1:1";
+    let connect = |failure| {
+        let builder = builder(nobody).before_contact(failure);
+        builder.connect_timeout(Duration::from_millis(50)).connect()
+    };
+    assert!(connect(FailureMode::Closed).await.is_err());
+    let open = connect(FailureMode::Open).await.unwrap();
+    assert_eq!(open.try_spend("a", 1), Verdict::Degraded);
+    let emergency = connect(FailureMode::Emergency { units: 1 }).await.unwrap();
+    assert_eq!(emergency.try_spend("a", 1), Verdict::Degraded);
+    let told = emergency.try_spend("a", 1);
+    let code = Code::Disconnected;
+    assert_eq!(told, Verdict::Unavailable { code });
+    assert_eq!(told.retry_after(), Some(Duration::from_secs(1)));
 }
 
 #[tokio::test]

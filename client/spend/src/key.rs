@@ -14,7 +14,7 @@ use crate::{
     lane::{LANES_MAX, Lane},
     message::{LeaseState, Policy, Report},
     refill::{Granted, Sample},
-    slot::{Slot, SlotRule},
+    slot::{Counts, Slot, SlotRule},
 };
 
 /// The longest pause that this client adds to a refusal by itself, and for how
@@ -64,6 +64,51 @@ pub(crate) struct Brief {
     pub(crate) generation: u64,
     pub(crate) is_final: bool,
     pub(crate) spent_total: u64,
+    pub(crate) tallies: Tallies,
+}
+
+/// Counts that are reported as what came since the last report. Of a report that is
+/// lost they are reported once more, so none is ever lost, and of one that arrived
+/// without our knowing some are reported twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tallies {
+    refused: u64,
+    degraded: u64,
+    shadowed: u64,
+}
+
+impl Tallies {
+    fn of(counts: &Counts) -> Self {
+        Self {
+            refused: counts.refused,
+            degraded: counts.degraded,
+            shadowed: counts.shadowed,
+        }
+    }
+
+    pub(crate) fn in_report(report: &Report) -> Self {
+        Self {
+            refused: report.refused,
+            degraded: report.degraded,
+            shadowed: report.shadowed,
+        }
+    }
+
+    fn less(self, other: Self) -> Self {
+        Self {
+            refused: self.refused.wrapping_sub(other.refused),
+            degraded: self.degraded.wrapping_sub(other.degraded),
+            shadowed: self.shadowed.wrapping_sub(other.shadowed),
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            refused: self.refused.wrapping_add(other.refused),
+            degraded: self.degraded.wrapping_add(other.degraded),
+            shadowed: self.shadowed.wrapping_add(other.shadowed),
+        }
+    }
 }
 
 /// What a look at a key led to.
@@ -109,8 +154,9 @@ pub(crate) struct KeyCore {
     missed_seen: u64,
     /// Some requests were not admitted between the last two samples.
     missed_now: bool,
-    refused_told: u64,
-    degraded_told: u64,
+    /// What was said of the counts, and what of that is known to have arrived.
+    tallies_told: Tallies,
+    tallies_acked: Tallies,
     last_request_ns: u64,
     /// Who spends down to this rings, as the slot was told.
     bell: u64,
@@ -156,8 +202,8 @@ impl KeyCore {
             ages: Ages::default(),
             missed_seen: 0,
             missed_now: false,
-            refused_told: 0,
-            degraded_told: 0,
+            tallies_told: Tallies::default(),
+            tallies_acked: Tallies::default(),
             last_request_ns: now_ns,
             bell: u64::MAX,
             untold_since_ns: None,
@@ -270,8 +316,7 @@ impl KeyCore {
                 told != now
             })
             || !self.sample.ended.is_empty()
-            || counts.refused != self.refused_told
-            || counts.degraded != self.degraded_told
+            || Tallies::of(&counts) != self.tallies_told
     }
 
     /// Whether a request waits for an answer.
@@ -293,7 +338,11 @@ impl KeyCore {
     /// for, and the coordinator knows that nothing is wanted, so that no grant
     /// can be on its way to a key that is not there any more.
     pub(crate) fn is_forgettable(&self, now: u64) -> bool {
-        !self.is_want_known && !self.has_lease() && self.is_long_idle(now) && self.slot.is_idle()
+        self.tallies_acked == Tallies::of(&self.slot.counts())
+            && !self.is_want_known
+            && !self.has_lease()
+            && self.is_long_idle(now)
+            && self.slot.is_idle()
     }
 
     /// Nothing is wanted any more, and nobody is served.
@@ -332,7 +381,8 @@ impl KeyCore {
         let now = clock.now_ns();
         self.take_sample(now, clock);
         self.update_ask(now);
-        let counts = self.slot.counts();
+        let tallies = Tallies::of(&self.slot.counts());
+        let untold = tallies.less(self.tallies_told);
         let told = self.telling();
         let patient_ns = self.sample.patient_until_ns.saturating_sub(now);
         let level = Report {
@@ -371,11 +421,11 @@ impl KeyCore {
         let is_done = told.want == 0 && reports[before..].iter().all(|report| report.is_final);
         if let Some(first) = reports.get_mut(before) {
             first.key = (!self.is_named).then(|| Arc::clone(&self.key));
-            first.refused = counts.refused.wrapping_sub(self.refused_told);
-            first.degraded = counts.degraded.wrapping_sub(self.degraded_told);
+            (first.refused, first.degraded) = (untold.refused, untold.degraded);
+            first.shadowed = untold.shadowed;
         }
         (self.is_announced, self.is_named) = (true, !is_done);
-        (self.refused_told, self.degraded_told) = (counts.refused, counts.degraded);
+        self.tallies_told = tallies;
         self.untold_since_ns = None;
         self.told = Some(told);
         self.told_seq = seq;
@@ -390,8 +440,10 @@ impl KeyCore {
             generation,
             is_final,
             spent_total,
+            tallies,
             ..
         } = brief;
+        self.tallies_acked = self.tallies_acked.and(tallies);
         if seq == self.told_seq && self.told.is_some_and(|told| told.want == 0) {
             self.is_want_known = false;
         }
@@ -405,15 +457,21 @@ impl KeyCore {
         }
     }
 
-    /// A report may be lost: everything must be told again.
-    pub(crate) fn tell_again(&mut self) {
+    /// A report may be lost: everything must be told again, also what it counted if
+    /// it was of the present stream. (A new stream begins with all that is not known
+    /// to have arrived.)
+    pub(crate) fn tell_again(&mut self, lost: Option<Brief>) {
         self.told = None;
+        if let Some(lost) = lost {
+            self.tallies_told = self.tallies_told.less(lost.tallies);
+        }
     }
 
     /// A new stream: it knows no numbers and no asks.
     pub(crate) fn start_stream(&mut self) {
         (self.is_announced, self.is_named) = (false, false);
         (self.told, self.is_want_known) = (None, false);
+        self.tallies_told = self.tallies_acked;
         // What is wanted stays wanted, and is restated with everything else.
         if matches!(self.ask, Ask::Sent { .. } | Ask::Due) {
             self.settle_ask(Ask::None);
@@ -466,7 +524,9 @@ impl KeyCore {
         self.slice_factor_milli = policy.slice_factor_milli;
         self.slot.set_rule(SlotRule {
             limit: policy.limit,
-            fails_open: policy.fails_open,
+            failure: policy.failure,
+            window_ns: policy.window_us.saturating_mul(1000),
+            shadow: policy.shadow,
             max_wait_ns: policy.max_wait_us.saturating_mul(1000),
             kind: policy.kind,
             hold_max_ns: policy.hold_max_us.saturating_mul(1000),

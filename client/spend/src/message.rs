@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{kind::BudgetKind, lane::LaneRule, verdict::Code};
+use crate::{failure::FailureMode, kind::BudgetKind, lane::LaneRule, verdict::Code};
 
 /// The coordinator's name for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,6 +90,9 @@ pub struct Report {
     pub refused: u64,
     /// Units allowed by the failure mode since the last report.
     pub degraded: u64,
+    /// Requests that shadow mode let through since the last report, and that would
+    /// have been refused.
+    pub shadowed: u64,
 }
 
 /// What waits in one lane of a key.
@@ -223,6 +226,8 @@ pub struct KeyGrant {
     pub policy: Option<Policy>,
     /// Units that the account has free after this.
     pub free: u64,
+    /// Sessions that hold a lease of the key; 0: not said.
+    pub holders: u64,
     /// What was refused before may be there by now.
     pub ask_anew: bool,
 }
@@ -249,8 +254,12 @@ pub struct Policy {
     pub timescale_us: u64,
     /// How long a request waits for an answer at most.
     pub max_wait_us: u64,
-    /// Whether requests are let through when there is nobody to ask.
-    pub fails_open: bool,
+    /// What becomes of requests when there is nobody to ask.
+    pub failure: FailureMode,
+    /// The window, or the time in which an empty bucket fills.
+    pub window_us: u64,
+    /// Count what would be refused, and refuse nothing.
+    pub shadow: bool,
     /// A slice in thousandths of the demand over a horizon.
     pub slice_factor_milli: u32,
     /// How long a reservation may stay unsettled; 0: not said.

@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     books::Books,
     clock::Clock,
+    failure::{Allowance, FailureMode},
     kind::BudgetKind,
     lane::{LANES_MAX, Lane, LaneRule},
     line::Line,
@@ -41,6 +42,13 @@ pub struct Slot {
     refusals_above: [AtomicU64; LANES_MAX - 1],
     /// `limit << 1 | fails open`.
     rule: AtomicU64,
+    /// What would be refused is let through.
+    shadow: AtomicBool,
+    /// The failure mode is an emergency allowance.
+    is_emergency: AtomicBool,
+    /// That allowance. Whoever holds another lock may take this one, and nobody takes
+    /// another under it.
+    allowance: Mutex<Allowance>,
     /// Until when the rule is taken for certain.
     rule_until: AtomicU64,
     max_wait_ns: AtomicU64,
@@ -60,6 +68,9 @@ pub struct Slot {
     missed: AtomicU64,
     refused: AtomicU64,
     degraded: AtomicU64,
+    shadowed: AtomicU64,
+    /// Requests that shadow mode let through though nobody said no.
+    let_through: AtomicU64,
     /// Who leaves this many units or fewer rings. The largest number: everybody does.
     bell: AtomicU64,
     evicted: AtomicBool,
@@ -125,6 +136,11 @@ pub struct Counts {
     pub refused: u64,
     /// Units allowed by the failure mode.
     pub degraded: u64,
+    /// Requests that shadow mode let through and that would have been refused.
+    pub shadowed: u64,
+    /// Requests that shadow mode let through when nothing was held here, and nobody
+    /// had said no.
+    pub let_through: u64,
     /// Requests that named a lane which the policy does not have.
     pub misnamed: u64,
 }
@@ -136,8 +152,12 @@ pub struct SlotRule {
     pub kind: BudgetKind,
     /// The largest cost that can be admitted.
     pub limit: u64,
-    /// Whether requests are let through when there is nobody to ask.
-    pub fails_open: bool,
+    /// What becomes of requests when there is nobody to ask.
+    pub failure: FailureMode,
+    /// The window that an emergency allowance is for; 0: not said.
+    pub window_ns: u64,
+    /// Count what would be refused, and refuse nothing.
+    pub shadow: bool,
     /// How long a request waits for an answer at most.
     pub max_wait_ns: u64,
     /// How long a reservation may stay unsettled; 0: not said.
@@ -153,6 +173,9 @@ impl Slot {
             deadline: AtomicU64::new(0),
             refusal: AtomicU64::new(0),
             rule: AtomicU64::new(LIMIT_UNKNOWN << 1),
+            shadow: AtomicBool::new(false),
+            is_emergency: AtomicBool::new(false),
+            allowance: Mutex::new(Allowance::default()),
             rule_until: AtomicU64::new(0),
             max_wait_ns: AtomicU64::new(max_wait_ns),
             kind: AtomicU32::new(0),
@@ -165,6 +188,8 @@ impl Slot {
             missed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             degraded: AtomicU64::new(0),
+            shadowed: AtomicU64::new(0),
+            let_through: AtomicU64::new(0),
             bell: AtomicU64::new(u64::MAX),
             evicted: AtomicBool::new(false),
             asked: AtomicU32::new(0),
@@ -242,13 +267,20 @@ impl Slot {
     /// What is left is anybody's: lanes make a difference when there is too little.
     #[inline]
     pub fn try_spend_in(&self, lane: Lane, units: u64, clock: &impl Clock) -> Verdict {
-        match self.try_take_or_miss(lane, units, clock) {
+        match self.take(units, clock) {
+            Take::Admitted => Verdict::Admitted,
+            Take::Short | Take::Late => self.shade(self.try_more(lane, units, clock)),
+        }
+    }
+
+    fn try_more(&self, lane: Lane, units: u64, clock: &impl Clock) -> Verdict {
+        match self.miss(lane, units, clock) {
             Miss::Answer(verdict) => verdict,
             Miss::Refused(verdict) => {
                 self.count_refused(units);
                 verdict
             }
-            Miss::Alone => self.fail(units, Code::Disconnected),
+            Miss::Alone => self.fail(units, Code::Disconnected, clock),
             Miss::Ask if self.overtake(lane, units, clock) => Verdict::Admitted,
             Miss::Ask => {
                 if lane != Lane::LOWEST {
@@ -260,6 +292,27 @@ impl Slot {
                 Verdict::Empty
             }
         }
+    }
+
+    /// What a request is told in the end: in shadow mode nothing is refused.
+    pub(crate) fn shade(&self, verdict: Verdict) -> Verdict {
+        // Relaxed: it decides what a request is told that was not admitted.
+        if !self.shadow.load(Ordering::Relaxed) {
+            return verdict;
+        }
+        let code = match verdict {
+            Verdict::Denied { code, .. } => code,
+            // The key lives on in another slot, which will say.
+            Verdict::Unavailable { .. } if self.is_evicted() => return verdict,
+            Verdict::Unavailable { code } => code,
+            Verdict::Empty => {
+                self.let_through.fetch_add(1, Ordering::Relaxed);
+                return Verdict::Shadowed { code: Code::Empty };
+            }
+            _ => return verdict,
+        };
+        self.shadowed.fetch_add(1, Ordering::Relaxed);
+        Verdict::Shadowed { code }
     }
 
     /// Takes units past requests of lower lanes that wait for more than there is.
@@ -395,9 +448,11 @@ impl Slot {
     }
 
     /// The failure mode's answer: there is nobody to ask, or no answer came.
-    pub fn fail(&self, units: u64, code: Code) -> Verdict {
+    pub fn fail(&self, units: u64, code: Code, clock: &impl Clock) -> Verdict {
         self.count_missed(units);
-        if self.fails_open() {
+        let is_emergency = self.is_emergency.load(Ordering::Relaxed);
+        if self.fails_open() || (is_emergency && lock(&self.allowance).take(units, clock.now_ns()))
+        {
             self.degraded.fetch_add(units, Ordering::Relaxed);
             Verdict::Degraded
         } else {
@@ -428,12 +483,42 @@ impl Slot {
 
     pub(crate) fn store_rule(&self, rule: SlotRule) {
         let limit = rule.limit.min(LIMIT_UNKNOWN - 1);
+        let fails_open = rule.failure == FailureMode::Open;
         // Relaxed, all: they choose between refusals and time-outs only.
         self.rule
-            .store((limit << 1) | u64::from(rule.fails_open), Ordering::Relaxed);
+            .store((limit << 1) | u64::from(fails_open), Ordering::Relaxed);
+        self.shadow.store(rule.shadow, Ordering::Relaxed);
+        let stated = match rule.failure {
+            FailureMode::Emergency { units } => Some(units),
+            FailureMode::Closed | FailureMode::Open => None,
+        };
+        self.is_emergency.store(stated.is_some(), Ordering::Relaxed);
+        lock(&self.allowance).set_rule(stated.unwrap_or(0), limit, rule.window_ns);
         self.max_wait_ns.store(rule.max_wait_ns, Ordering::Relaxed);
         self.kind.store(rule.kind as u32, Ordering::Relaxed);
         self.hold_max_ns.store(rule.hold_max_ns, Ordering::Relaxed);
+    }
+
+    /// What becomes of requests that nobody can be asked about as long as the key's
+    /// policy is not known.
+    pub fn set_before_contact(&self, failure: FailureMode) {
+        if self.known_limit().is_some() {
+            return;
+        }
+        let fails_open = failure == FailureMode::Open;
+        self.rule.store(
+            (LIMIT_UNKNOWN << 1) | u64::from(fails_open),
+            Ordering::Relaxed,
+        );
+        if let FailureMode::Emergency { units } = failure {
+            lock(&self.allowance).set_before_contact(units);
+            self.is_emergency.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// How many gateways hold the key, this one included; 0: not said.
+    pub(crate) fn set_holders(&self, holders: u64) {
+        lock(&self.allowance).set_holders(holders);
     }
 
     /// The coordinator answered for this key: what is known of its rule holds
@@ -514,6 +599,8 @@ impl Slot {
             missed: self.missed.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
             degraded: self.degraded.load(Ordering::Relaxed),
+            shadowed: self.shadowed.load(Ordering::Relaxed),
+            let_through: self.let_through.load(Ordering::Relaxed),
             misnamed: self.misnamed.load(Ordering::Relaxed),
         }
     }
@@ -524,6 +611,10 @@ impl Slot {
 
     pub(crate) fn count_refused(&self, units: u64) {
         self.count_missed(units);
+        if self.shadow.load(Ordering::Relaxed) {
+            // It is let through, and counted as such.
+            return;
+        }
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -575,7 +666,7 @@ impl Slot {
             return verdict;
         }
         if !self.line.is_up() {
-            return self.fail(units, Code::Disconnected);
+            return self.fail(units, Code::Disconnected, clock);
         }
         if self.to_come.load(Ordering::Relaxed) {
             // There is somebody to ask, who has nothing to give yet: that is a
@@ -587,7 +678,7 @@ impl Slot {
                 retry_after,
             };
         }
-        self.fail(units, Code::NoAnswer)
+        self.fail(units, Code::NoAnswer, clock)
     }
 
     /// From now on, whoever leaves this many units or fewer rings. Spends that
@@ -741,7 +832,7 @@ mod tests {
         assert_eq!(slot.try_spend(1, &At(5)), closed);
         slot.store_rule(SlotRule {
             limit: 9,
-            fails_open: true,
+            failure: FailureMode::Open,
             max_wait_ns: 1,
             ..SlotRule::default()
         });

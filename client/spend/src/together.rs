@@ -334,7 +334,7 @@ impl Work<'_> {
         let mut verdict = Verdict::Admitted;
         for (place, (slot, units)) in self.parts.iter().enumerate() {
             if let Standing::Alone(code) = self.standings[place] {
-                let answer = slot.fail(*units, code);
+                let answer = slot.fail(*units, code, clock);
                 if !answer.is_allowed() {
                     return Some(Joint::Refused {
                         place,

@@ -20,9 +20,17 @@ pub enum Verdict {
         /// When it is worth trying again; none: never.
         retry_after: Option<Duration>,
     },
-    /// Nobody to ask, and the policy fails closed.
+    /// Nobody to ask, and the policy fails closed, or its emergency allowance is used
+    /// up for now.
     Unavailable {
         /// Why.
+        code: Code,
+    },
+    /// Allowed, because the policy is in shadow mode, and outside the promise: it would
+    /// have been refused, and is not charged.
+    Shadowed {
+        /// Why it would have been refused; [`Code::Empty`]: nobody said no, but nothing
+        /// was held here.
         code: Code,
     },
 }
@@ -31,18 +39,27 @@ impl Verdict {
     /// Whether the request may go ahead.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
-        matches!(self, Self::Admitted | Self::Degraded)
+        matches!(
+            self,
+            Self::Admitted | Self::Degraded | Self::Shadowed { .. }
+        )
     }
 
-    /// When it is worth trying again, if the coordinator said so.
+    /// When it is worth trying again: as the coordinator said, or soon when nobody
+    /// could be asked.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Denied { retry_after, .. } => *retry_after,
+            Self::Unavailable { code } if *code != Code::Closed => Some(UNAVAILABLE_FOR),
             _ => None,
         }
     }
 }
+
+/// How soon it is worth trying again when nobody could be asked: a client looks for
+/// another coordinator at once, and pauses for no longer than this between two attempts.
+const UNAVAILABLE_FOR: Duration = Duration::from_secs(1);
 
 /// Why a request was not admitted. The text of `as_str` is stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,12 +97,14 @@ pub enum Code {
     WrongKind,
     /// The budget belongs to another client.
     OtherClient,
+    /// Nothing was held here at that moment. Nobody said no.
+    Empty,
     /// A code that this version does not know.
     Other,
 }
 
 impl Code {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Limit,
         Self::NoBudget,
         Self::CostAboveLimit,
@@ -101,6 +120,7 @@ impl Code {
         Self::Cooldown,
         Self::WrongKind,
         Self::OtherClient,
+        Self::Empty,
         Self::Other,
     ];
 
@@ -122,6 +142,7 @@ impl Code {
             Self::NoAnswer => "no_answer",
             Self::Cooldown => "cooldown",
             Self::WrongKind => "wrong_kind",
+            Self::Empty => "empty",
             Self::OtherClient => "other_client",
             Self::Other => "other",
         }

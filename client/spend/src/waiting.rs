@@ -64,6 +64,19 @@ impl Slot {
         patience: Patience,
         clock: &impl Clock,
     ) -> Begun {
+        match self.begin(lane, units, patience, clock) {
+            Begun::Answered(verdict) => Begun::Answered(self.shade(verdict)),
+            waits @ Begun::Waits(_) => waits,
+        }
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        lane: Lane,
+        units: u64,
+        patience: Patience,
+        clock: &impl Clock,
+    ) -> Begun {
         match self.try_take_or_miss(lane, units, clock) {
             Miss::Answer(verdict) => Begun::Answered(verdict),
             // Who waits for capacity joins the queue in spite of a refusal.
@@ -78,7 +91,7 @@ impl Slot {
             Miss::Alone if self.may_outlast_outage(lane, patience, clock) => {
                 self.join_queue(lane, units, patience, clock)
             }
-            Miss::Alone => Begun::Answered(self.fail(units, Code::Disconnected)),
+            Miss::Alone => Begun::Answered(self.fail(units, Code::Disconnected, clock)),
             Miss::Ask => self.join_queue(lane, units, patience, clock),
         }
     }
@@ -261,7 +274,10 @@ impl Waiter {
             decision
         };
         match decision {
-            Some(decision) => Poll::Ready(self.conclude(decision, clock)),
+            Some(decision) => {
+                let verdict = self.conclude(decision, clock);
+                Poll::Ready(self.slot.shade(verdict))
+            }
             None => Poll::Pending,
         }
     }
@@ -280,10 +296,11 @@ impl Waiter {
         drop(inner);
         wakes.into_iter().for_each(Waker::wake);
         self.is_done = true;
-        match decision {
+        let verdict = match decision {
             Some(decision) => self.conclude(decision, clock),
             None => self.slot.time_out(self.lane, self.units, clock),
-        }
+        };
+        self.slot.shade(verdict)
     }
 
     /// What the request costs.
@@ -303,7 +320,7 @@ impl Waiter {
                 if Word(self.slot.word.load(Ordering::Acquire)).is_closed() {
                     return Verdict::Unavailable { code: Code::Closed };
                 }
-                self.slot.fail(units, Code::NoAnswer)
+                self.slot.fail(units, Code::NoAnswer, clock)
             }
             Decision::Refused { code, until_ns } => {
                 self.slot.count_refused(self.units);

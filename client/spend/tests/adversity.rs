@@ -120,7 +120,6 @@ fn grant(generation: u64, granted_total: u64) -> KeyGrant {
             limit: 100,
             timescale_us: 60_000_000,
             max_wait_us: 250_000,
-            fails_open: false,
             slice_factor_milli: 1500,
             ..Policy::default()
         }),

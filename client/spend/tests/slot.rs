@@ -158,7 +158,6 @@ fn a_slot_says_where_it_is_and_how_long_its_requests_wait() {
     assert_eq!(slot.known_limit(), None);
     slot.set_rule(SlotRule {
         limit: 5,
-        fails_open: false,
         max_wait_ns: 78,
         ..SlotRule::default()
     });
@@ -166,12 +165,12 @@ fn a_slot_says_where_it_is_and_how_long_its_requests_wait() {
     // The largest limit that can be told from an unknown one.
     slot.set_rule(SlotRule {
         limit: u64::MAX,
-        fails_open: true,
+        failure: leasehold_spend::FailureMode::Open,
         max_wait_ns: 78,
         ..SlotRule::default()
     });
     assert_eq!(slot.known_limit(), Some((u64::MAX >> 1) - 1));
-    assert_eq!(slot.fail(1, Code::Disconnected), Verdict::Degraded);
+    assert_eq!(slot.fail(1, Code::Disconnected, &At(0)), Verdict::Degraded);
 }
 
 #[test]
@@ -179,7 +178,6 @@ fn a_cost_is_impossible_above_the_limit_for_as_long_as_the_limit_is_known() {
     let slot = slot();
     slot.set_rule(SlotRule {
         limit: 5,
-        fails_open: false,
         max_wait_ns: 0,
         ..SlotRule::default()
     });
@@ -296,7 +294,6 @@ fn a_cost_that_can_never_be_met_ends_every_wait_for_it() {
     assert_eq!(refusal(&mut small), None);
     let rule = |limit| SlotRule {
         limit,
-        fails_open: false,
         max_wait_ns: 10 * LATER,
         ..SlotRule::default()
     };

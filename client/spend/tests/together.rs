@@ -18,8 +18,8 @@ use std::{
 
 use fixture::opened;
 use leasehold_spend::{
-    At, ClientCore, Clock, Code, CoreSettings, Joint, Line, Patience, Sample, Slot, SlotRule,
-    Together, Totals, Verdict,
+    At, ClientCore, Clock, Code, CoreSettings, FailureMode, Joint, Line, Patience, Sample, Slot,
+    SlotRule, Together, Totals, Verdict,
 };
 use proptest::prelude::*;
 
@@ -395,7 +395,11 @@ fn a_part_that_nobody_can_be_asked_for_is_the_failure_modes() {
         // The line is down, for longer than a request waits.
         bench.slots[1].set_rule(SlotRule {
             limit: 5,
-            fails_open,
+            failure: if fails_open {
+                FailureMode::Open
+            } else {
+                FailureMode::Closed
+            },
             max_wait_ns: 1,
             ..SlotRule::default()
         });

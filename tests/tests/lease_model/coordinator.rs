@@ -419,7 +419,6 @@ impl Coordinator {
             limit: policy.kind.limit(),
             timescale_us: policy.timescale_us(),
             max_wait_us: policy.max_wait_us,
-            fails_open: false,
             slice_factor_milli: policy.slice_factor_milli,
             ..Policy::default()
         });

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 use super::{ClientCore, Closing, Phase, REPORTS_PER_SYNC, SETTLES_MAX, Session, Settle, to_usize};
 use crate::{
     clock::{Clock, SECOND},
-    key::{Brief, KeyCore},
+    key::KeyCore,
     message::{Incoming, KeyGrant, LeaseState, Next, Opened, SessionId, SettleOut, StreamId},
 };
 
@@ -258,9 +258,10 @@ impl ClientCore {
             .filter(|sent| !sent.is_answered)
         {
             lost.is_answered = true;
-            for Brief { index, .. } in lost.reports.drain(..) {
-                if let Some(Some(core)) = self.keys.get_mut(to_usize(index)) {
-                    core.tell_again();
+            let is_present = lost.stream == stream;
+            for brief in lost.reports.drain(..) {
+                if let Some(Some(core)) = self.keys.get_mut(to_usize(brief.index)) {
+                    core.tell_again(is_present.then_some(brief));
                 }
             }
         }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, SECOND},
-    key::{Brief, Look},
+    key::{Brief, Look, Tallies},
     message::{Outgoing, Report, SettleOut, SyncOut},
     verdict::Code,
 };
@@ -222,6 +222,7 @@ impl ClientCore {
             generation: report.generation,
             is_final: report.is_final,
             spent_total: report.spent_total,
+            tallies: Tallies::in_report(report),
         };
         self.sent.push_back(Sent {
             seq,

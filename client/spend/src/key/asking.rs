@@ -286,6 +286,7 @@ impl KeyCore {
         if let Some(policy) = &grant.policy {
             self.set_policy(policy);
         }
+        self.slot.set_holders(grant.holders);
         self.slot.confirm_rule(now + BACKOFF_MAX);
         let is_impossible = self.slot.known_limit().is_some_and(|limit| head > limit);
         if is_impossible {

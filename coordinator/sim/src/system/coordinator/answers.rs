@@ -193,6 +193,7 @@ impl Coordinator {
             }),
             policy,
             free: standing.free,
+            holders: standing.holders,
         }
     }
 }
@@ -260,7 +261,15 @@ fn told_policy(policy: &Policy) -> message::Policy {
         limit: policy.kind.limit(),
         timescale_us: policy.timescale_us(),
         max_wait_us: policy.max_wait_us,
-        fails_open: policy.failure_mode == FailureMode::Open,
+        failure: match policy.failure_mode {
+            FailureMode::Closed => leasehold_spend::FailureMode::Closed,
+            FailureMode::Open => leasehold_spend::FailureMode::Open,
+            FailureMode::Emergency { units } => leasehold_spend::FailureMode::Emergency {
+                units: units.unwrap_or(0),
+            },
+        },
+        window_us: policy.kind.own_timescale_us(),
+        shadow: policy.shadow,
         slice_factor_milli: policy.slice_factor_milli,
         lanes: policy
             .lanes
