@@ -297,8 +297,21 @@ impl TryFrom<PolicyBody> for Policy {
             policy.hold_max_us = micros("hold_max_ms", hold_max)?;
         }
         policy.validate().map_err(Problem::from_validation)?;
+        if let PolicyKind::Period { calendar, .. } = &mut policy.kind {
+            name_zone(calendar)?;
+        }
         Ok(policy)
     }
+}
+
+/// Spells a calendar's time zone as the database does. One that this node does not know
+/// would never begin a period.
+fn name_zone(calendar: &mut Calendar) -> Result<(), Problem> {
+    let unit = calendar.unit.as_str();
+    let known = leasehold_calendar::Calendar::parse(unit, &calendar.time_zone, calendar.anchor)
+        .map_err(|error| Problem::from_validation(error.to_string()))?;
+    calendar.time_zone = known.time_zone;
+    Ok(())
 }
 
 impl PolicyBody {

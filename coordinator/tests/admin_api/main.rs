@@ -542,6 +542,26 @@ async fn settings_keep_what_an_edit_does_not_name() {
 }
 
 #[tokio::test]
+async fn a_time_zone_that_nobody_knows_is_refused_and_one_in_other_letters_is_named() {
+    let node = Fixture::start().await;
+    let put = async |zone: &str| {
+        let body = format!(r#"{{"kind":"period","limit":5,"period":"day","time_zone":"{zone}"}}"#);
+        node.ask("PUT", "/v1/policies/daily", &body).await
+    };
+    let refused = put("Berlin").await;
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    let refused = refused.json();
+    assert_eq!(refused["field"], "time_zone");
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(detail.contains("did you mean Europe/Berlin?"), "{detail}");
+    let made = put("europe/berlin").await;
+    assert!(made.status < 300, "{}", made.body);
+    let shown = node.ask("GET", "/v1/policies/daily", "").await;
+    assert!(shown.body.contains("\"Europe/Berlin\""), "{}", shown.body);
+    node.running.shutdown().await;
+}
+
+#[tokio::test]
 async fn the_cluster_shows_its_one_member_leading() {
     let node = Fixture::start().await;
     let cluster = node.ask("GET", "/v1/cluster", "").await.json();
