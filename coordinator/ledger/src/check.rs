@@ -62,6 +62,10 @@ impl Ledger {
                 .same_indexes(&self.sessions),
             || "the sessions' indexes or sums are not what the sessions say".to_owned(),
         )?;
+        ensure(
+            self.spent_once.rebuilt().same_indexes(&self.spent_once),
+            || "the indexes or sums of remembered spends are not what they say".to_owned(),
+        )?;
         self.check_digest(&accounts)
     }
 

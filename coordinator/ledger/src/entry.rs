@@ -157,6 +157,18 @@ pub enum Command {
         /// How many units; all or none.
         units: u64,
     },
+    /// A spend decided by the log itself, which is charged once however often it
+    /// comes: what was admitted under this name is known for a while. What was refused
+    /// charged nothing and is decided anew.
+    SpendOnce {
+        /// The account.
+        key: Key,
+        /// How many units; all or none.
+        units: u64,
+        /// What the caller named it: 1 to 255 visible ASCII characters, one namespace
+        /// for the whole cluster.
+        idempotency_key: String,
+    },
     /// An operator corrects an account.
     Correct {
         /// The account; it is opened if there is none.

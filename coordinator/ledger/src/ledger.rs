@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     accounts::Accounts, apply, digest, entry::Entry, outcome::Applied, rules::Rules,
-    sessions::Sessions, settings::Settings, wire,
+    sessions::Sessions, settings::Settings, spent_once::SpentOnce, wire,
 };
 
 /// How many digests of past entries are kept.
@@ -34,6 +34,8 @@ pub struct Ledger {
     pub(crate) rules: Rules,
     pub(crate) accounts: Accounts,
     pub(crate) sessions: Sessions,
+    /// Central spends that were admitted under an idempotency key.
+    pub(crate) spent_once: SpentOnce,
     /// The disk that used each node id, for ever.
     pub(crate) nodes: Arc<BTreeMap<u64, u128>>,
     pub(crate) node_hashes: digest::Sum,
@@ -64,6 +66,7 @@ impl Ledger {
             rules: Rules::new(),
             accounts: Accounts::new(Arc::default()),
             sessions: Sessions::new(),
+            spent_once: SpentOnce::new(),
             nodes: Arc::default(),
             node_hashes: digest::Sum::default(),
             digests: VecDeque::new(),
@@ -114,6 +117,7 @@ impl Ledger {
 
         self.sessions.drop_old(self.now_us);
         self.accounts.drop_idle(self.now_us);
+        self.spent_once.drop_old(self.now_us);
         if self.digests.len() >= DIGESTS_KEPT {
             self.digests.pop_front();
         }
@@ -172,6 +176,7 @@ impl Ledger {
         !self.accounts.shards().is_empty()
             || !self.sessions.live().is_empty()
             || !self.sessions.tombstones().is_empty()
+            || !self.spent_once.all().is_empty()
     }
 
     /// A hash of everything: replicas that applied the same entries agree on it.
@@ -193,6 +198,9 @@ impl Ledger {
         }
         if self.format_version > 0 {
             sum.add(digest::words([10, self.format_version.into()]));
+        }
+        if !self.spent_once.all().is_empty() {
+            sum.add(digest::words([11, self.spent_once.hashes.value()]));
         }
         for ancestor in self.ancestors.iter() {
             let (upper, lower) = digest::halves(*ancestor);

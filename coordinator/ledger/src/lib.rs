@@ -54,6 +54,7 @@ mod sessions;
 pub mod settings;
 mod shards;
 mod snapshot;
+mod spent_once;
 mod time;
 mod views;
 mod wire;

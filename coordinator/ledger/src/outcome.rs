@@ -96,6 +96,8 @@ pub enum Code {
     Cooldown,
     /// Its kind is not for what was asked: permits are not spent.
     WrongKind,
+    /// As many spends are remembered by idempotency keys as the settings allow.
+    TooManyIdempotencyKeys,
 }
 
 impl Code {
@@ -113,6 +115,7 @@ impl Code {
             Self::Misbehaved => "misbehaved",
             Self::Cooldown => "cooldown",
             Self::WrongKind => "wrong_kind",
+            Self::TooManyIdempotencyKeys => "too_many_idempotency_keys",
         }
     }
 }
@@ -154,6 +157,11 @@ pub enum CommandOutcome {
 pub struct SpendOutcome {
     /// Admitted, or why not.
     pub refusal: Option<Refusal>,
+    /// Why it would have been refused, if its policy did more than count that. It is
+    /// admitted, and nothing was charged.
+    pub shadowed: Option<Refusal>,
+    /// It was admitted before under its idempotency key: nothing was charged now.
+    pub repeated: bool,
     /// Free units afterwards.
     pub free: u64,
     /// The account's policy; none when no budget matches.
@@ -188,6 +196,8 @@ pub enum CommandRefusal {
     SessionExists,
     /// The node id was used by another disk.
     NodeIdInUse,
+    /// Another spend was admitted under this idempotency key.
+    IdempotencyKeyReused,
     /// Another correction of the account has this id.
     CorrectionExists,
     /// The account has as many corrections as it can have.

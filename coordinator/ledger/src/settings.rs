@@ -23,6 +23,10 @@ pub struct Settings {
     pub accounts_per_pattern_max: u64,
     /// How long an expired session can still be settled.
     pub tombstone_ttl_us: u64,
+    /// For how long a central spend that was admitted under an idempotency key is known.
+    pub idempotency_ttl_us: u64,
+    /// How many of those are known at once.
+    pub idempotency_keys_max: u64,
     /// Where the leader should be, for who leads to look at; none: anywhere.
     pub preferred_leader_region: Option<String>,
 }
@@ -38,10 +42,15 @@ impl Default for Settings {
             keys_per_session_max: 100_000,
             accounts_per_pattern_max: 1_000_000,
             tombstone_ttl_us: 3_600_000_000,
+            idempotency_ttl_us: IDEMPOTENCY_TTL_US_DEFAULT,
+            idempotency_keys_max: IDEMPOTENCY_KEYS_MAX_DEFAULT,
             preferred_leader_region: None,
         }
     }
 }
+
+pub(crate) const IDEMPOTENCY_TTL_US_DEFAULT: u64 = 600_000_000;
+pub(crate) const IDEMPOTENCY_KEYS_MAX_DEFAULT: u64 = 100_000;
 
 /// A session's ttl is at least this many sync intervals, so that two lost syncs
 /// in a row do not end it.
@@ -87,6 +96,18 @@ impl Settings {
             10_000_000,
         )?;
         check_time("tombstone_ttl_ms", self.tombstone_ttl_us, 0, 86_400_000_000)?;
+        check_time(
+            "idempotency_ttl_ms",
+            self.idempotency_ttl_us,
+            1_000_000,
+            86_400_000_000,
+        )?;
+        check_count(
+            "idempotency_keys_max",
+            self.idempotency_keys_max,
+            1,
+            1_000_000,
+        )?;
         match &self.preferred_leader_region {
             Some(region) => check_region("preferred_leader_region", region),
             None => Ok(()),
@@ -166,9 +187,23 @@ mod tests {
             (
                 Settings {
                     keys_per_session_max: 0,
-                    ..good
+                    ..good.clone()
                 },
                 "keys_per_session_max (0) must be 1 to 1000000",
+            ),
+            (
+                Settings {
+                    idempotency_ttl_us: 999_000,
+                    ..good.clone()
+                },
+                "idempotency_ttl_ms (999) must be 1000 to 86400000",
+            ),
+            (
+                Settings {
+                    idempotency_keys_max: 1_000_001,
+                    ..good
+                },
+                "idempotency_keys_max (1000001) must be 1 to 1000000",
             ),
         ] {
             assert_eq!(settings.validate().unwrap_err(), text);

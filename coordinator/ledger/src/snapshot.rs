@@ -3,7 +3,7 @@
 //!
 //! Eight bytes of magic, the format version (u32, little endian), length-delimited
 //! records (header, policies, budgets, periods, nodes, sessions, tombstones, accounts,
-//! footer), and the xxh3 hash of all that (u64, little endian).
+//! remembered spends, footer), and the xxh3 hash of all that (u64, little endian).
 
 use std::{
     collections::BTreeMap,
@@ -25,6 +25,7 @@ use crate::{
     rules::{Rules, Source as RuleSource},
     sessions::{Session, Tombstone},
     shards::Shards,
+    spent_once::{Name, Remembered},
     wire::{self, FormatError, Header, Record, RecordKind, VERSION},
 };
 
@@ -71,6 +72,7 @@ pub struct FrozenLedger {
     tombstones: Shards<SessionId, Tombstone>,
     accounts: Shards<Key, Account>,
     periods: Arc<Periods>,
+    spent_once: Shards<Name, Remembered>,
 }
 
 impl Ledger {
@@ -95,6 +97,7 @@ impl Ledger {
             tombstones: self.sessions.tombstones().clone(),
             accounts: self.accounts.shards().clone(),
             periods: Arc::clone(self.accounts.periods()),
+            spent_once: self.spent_once.all().clone(),
         }
     }
 
@@ -187,6 +190,10 @@ impl Ledger {
                     let (calendar, period) = wire::read_period(message)?;
                     ledger.accounts.begin_period(calendar, period);
                 }
+                RecordKind::SpentOnce(message) => {
+                    let (name, remembered) = wire::read_spent_once(message)?;
+                    ledger.spent_once.insert(name, remembered);
+                }
                 RecordKind::Footer(footer) => break footer,
             }
         };
@@ -241,6 +248,7 @@ impl FrozenLedger {
         };
         let newer = self.header.format_version > 0
             || !self.periods.is_empty()
+            || !self.spent_once.is_empty()
             || self.accounts.iter().any(|(_, a)| a.is_newer());
         let least = if newer { wire::VERSION_OF_KINDS } else { 1 };
         self.stored_policies().map(wire::version_of).fold(
@@ -306,6 +314,11 @@ impl FrozenLedger {
                 self.accounts
                     .iter()
                     .map(|(key, account)| wire::account_record(key, account)),
+            )
+            .chain(
+                self.spent_once
+                    .iter()
+                    .map(|(name, remembered)| wire::spent_once_record(name, remembered)),
             );
         let mut start = MAGIC.to_vec();
         start.extend_from_slice(&self.version().to_le_bytes());

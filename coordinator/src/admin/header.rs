@@ -25,6 +25,27 @@ pub(super) fn text(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Stri
     }
 }
 
+/// A header of 1 to `bytes_max` visible ASCII characters; none when it is absent.
+pub(super) fn visible(
+    headers: &HeaderMap,
+    name: &HeaderName,
+    bytes_max: usize,
+) -> Result<Option<String>, Problem> {
+    let Some(bytes) = single(headers, name)? else {
+        return Ok(None);
+    };
+    let is_visible = bytes.iter().all(u8::is_ascii_graphic);
+    match std::str::from_utf8(bytes) {
+        Ok(text) if is_visible && (1..=bytes_max).contains(&text.len()) => {
+            Ok(Some(text.to_owned()))
+        }
+        _ => Err(invalid(
+            name,
+            &format!("must have 1 to {bytes_max} visible ASCII characters"),
+        )),
+    }
+}
+
 /// The one value of a header.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, Problem> {
     let mut values = headers.get_all(name).iter();
@@ -70,6 +91,25 @@ mod tests {
             with(&[b"one", b"two"]),
         ] {
             assert_eq!(text(&bad, &NAME).unwrap_err().code(), "invalid_header");
+        }
+    }
+
+    #[test]
+    fn visible_means_ascii_without_spaces() {
+        assert_eq!(
+            visible(&with(&[b"a-1"]), &NAME, 3).unwrap(),
+            Some("a-1".to_owned())
+        );
+        for bad in [
+            with(&[b""]),
+            with(&[b"a b"]),
+            with(&[b"long"]),
+            with(&["é".as_bytes()]),
+        ] {
+            assert_eq!(
+                visible(&bad, &NAME, 3).unwrap_err().code(),
+                "invalid_header"
+            );
         }
     }
 }

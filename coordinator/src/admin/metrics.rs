@@ -76,7 +76,7 @@ enum Shape {
 }
 
 /// Every metric of this process, with its meaning. Names are a promise.
-const METRICS: [(Shape, &str, &str); 26] = [
+const METRICS: [(Shape, &str, &str); 27] = [
     (
         Shape::Gauge,
         "leasehold_leader",
@@ -178,6 +178,11 @@ const METRICS: [(Shape, &str, &str); 26] = [
         Shape::Counter,
         "leasehold_degraded_total",
         "Requests that gateways allowed by their failure mode",
+    ),
+    (
+        Shape::Counter,
+        "leasehold_shadowed_total",
+        "Requests that a policy would have refused and only counted, as gateways and central spends tell",
     ),
     (
         Shape::Counter,

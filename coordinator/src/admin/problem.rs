@@ -49,6 +49,7 @@ pub(crate) enum Kind {
     TooManyAccounts,
     NoBudget,
     Unsuitable,
+    IdempotencyKeyReused,
     NoLeader,
     LeaderUnreachable,
     OutcomeUnknown,
@@ -95,6 +96,7 @@ impl Kind {
         Self::TooManyAccounts,
         Self::NoBudget,
         Self::Unsuitable,
+        Self::IdempotencyKeyReused,
         Self::NoLeader,
         Self::LeaderUnreachable,
         Self::OutcomeUnknown,
@@ -264,6 +266,11 @@ impl Kind {
                 StatusCode::CONFLICT,
                 "wrong_kind",
                 "That cannot be done with a budget of this kind",
+            ),
+            Self::IdempotencyKeyReused => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "idempotency_key_reused",
+                "The idempotency key belongs to another request",
             ),
             Self::NoLeader => (
                 StatusCode::SERVICE_UNAVAILABLE,

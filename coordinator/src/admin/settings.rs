@@ -31,6 +31,10 @@ pub(super) struct SettingsBody {
     accounts_per_pattern_max: u64,
     /// How long an expired session can still be settled.
     tombstone_ttl_ms: u64,
+    /// How long a spend that was admitted under an `Idempotency-Key` is known.
+    idempotency_ttl_ms: u64,
+    /// How many of those are known at once.
+    idempotency_keys_max: u64,
     /// The region that the leader should be in; null: any.
     preferred_leader_region: Option<String>,
 }
@@ -46,6 +50,8 @@ impl From<&Settings> for SettingsBody {
             keys_per_session_max: settings.keys_per_session_max,
             accounts_per_pattern_max: settings.accounts_per_pattern_max,
             tombstone_ttl_ms: settings.tombstone_ttl_us / 1_000,
+            idempotency_ttl_ms: settings.idempotency_ttl_us / 1_000,
+            idempotency_keys_max: settings.idempotency_keys_max,
             preferred_leader_region: settings.preferred_leader_region.clone(),
         }
     }
@@ -74,6 +80,11 @@ pub(super) struct SettingsEdit {
     accounts_per_pattern_max: Option<Whole>,
     #[serde(default)]
     tombstone_ttl_ms: Option<Whole>,
+    /// Counts for spends that are admitted from now on.
+    #[serde(default)]
+    idempotency_ttl_ms: Option<Whole>,
+    #[serde(default)]
+    idempotency_keys_max: Option<Whole>,
     /// null: the leader may be anywhere.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<String>)]
@@ -122,6 +133,12 @@ impl SettingsEdit {
         }
         if let Some(ms) = self.tombstone_ttl_ms {
             settings.tombstone_ttl_us = micros("tombstone_ttl_ms", ms)?;
+        }
+        if let Some(ms) = self.idempotency_ttl_ms {
+            settings.idempotency_ttl_us = micros("idempotency_ttl_ms", ms)?;
+        }
+        if let Some(n) = self.idempotency_keys_max {
+            settings.idempotency_keys_max = n.0;
         }
         if let Some(region) = self.preferred_leader_region {
             settings.preferred_leader_region = region;

@@ -17,13 +17,14 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    Admin,
+    Admin, header,
     json::{self, Body, Whole, seconds_up},
     problem::{Kind, Problem},
 };
 
 /// Names a request: the same again is charged once.
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
@@ -52,11 +53,40 @@ pub(super) struct Spent {
     units: u64,
     /// Free units afterwards.
     free: u64,
+    /// It was admitted before under its `Idempotency-Key`, and nothing was charged now;
+    /// absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    repeated: bool,
+    /// Why it would have been denied, if its policy were no `shadow`: nothing was
+    /// charged. Absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shadowed: Option<Shadowed>,
+}
+
+/// Why a spend would have been denied.
+#[derive(Debug, Serialize, ToSchema)]
+struct Shadowed {
+    /// What `code` would have been.
+    #[schema(example = "limit")]
+    code: &'static str,
+    /// For people.
+    detail: String,
+    /// What `Retry-After` would have said; absent: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_s: Option<u64>,
 }
 
 /// Spends units of a key: exact, at the price of one log entry. For callers too
 /// rare to lease.
+///
+/// With an `Idempotency-Key`, the same request again is answered as it was and charged
+/// once, for `idempotency_ttl_ms` after it was admitted and across changes of the leader.
+/// The key is one for the whole cluster; with another body it is refused. What was denied
+/// charged nothing: the same again is decided anew. While `idempotency_keys_max` of them
+/// are known, spends with a new one are denied with `too_many_idempotency_keys`, since to
+/// forget one would charge twice.
 #[utoipa::path(post, path = "/v1/spend", tag = "spend", operation_id = "spend", request_body = SpendBody,
+    params(("Idempotency-Key" = Option<String>, Header, description = "1 to 255 visible ASCII characters")),
     responses(
         (status = 200, description = "Admitted", body = Spent,
             headers(("RateLimit" = String), ("RateLimit-Policy" = String))),
@@ -66,17 +96,24 @@ pub(super) struct Spent {
     ))]
 pub(super) async fn spend(
     State(admin): State<Admin>,
+    headers: HeaderMap,
     Body(body): Body<SpendBody>,
 ) -> Result<Response, Problem> {
+    let once = header::visible(&headers, &IDEMPOTENCY_KEY, IDEMPOTENCY_KEY_BYTES_MAX)?;
     let key = Key::parse(&body.key).map_err(|error| Problem::key(&error).at("key"))?;
     let units = body.units.map_or(1, |units| units.0);
-    match admin
-        .submit(Command::Spend {
+    let spend = match once {
+        None => Command::Spend {
             key: key.clone(),
             units,
-        })
-        .await?
-    {
+        },
+        Some(idempotency_key) => Command::SpendOnce {
+            key: key.clone(),
+            units,
+            idempotency_key,
+        },
+    };
+    match admin.submit(spend).await? {
         CommandOutcome::Spent(outcome) => answer(&key, units, outcome),
         other => Err(Problem::new(
             Kind::Internal,
@@ -92,39 +129,37 @@ fn answer(key: &Key, units: u64, outcome: SpendOutcome) -> Result<Response, Prob
         .map(|policy| rate_limit(policy, &outcome))
         .unwrap_or_default();
     let Some(refusal) = outcome.refusal else {
+        let shadowed = outcome.shadowed.map(|refusal| {
+            metrics::counter!("leasehold_shadowed_total").increment(1);
+            Shadowed {
+                code: refusal.code.as_str(),
+                detail: why(
+                    key,
+                    units,
+                    refusal.code,
+                    outcome.free,
+                    outcome.policy.as_ref(),
+                ),
+                retry_after_s: refusal.retry_after_us.map(seconds_up),
+            }
+        });
         let body = Spent {
             admitted: true,
             key: key.as_str().to_owned(),
             units,
             free: outcome.free,
+            repeated: outcome.repeated,
+            shadowed,
         };
         return Ok((headers.into_iter().collect::<HeaderMap>(), Json(body)).into_response());
     };
-    let detail = match (refusal.code, &outcome.policy) {
-        (Code::NoBudget, _) => format!("no budget matches {key}"),
-        (Code::CostAboveLimit, Some(policy)) => {
-            format!(
-                "{units} units can never be admitted: the limit of {key} is {}",
-                policy.kind.limit()
-            )
-        }
-        (Code::Limit, _) => {
-            format!(
-                "{key} has {} units free now, and {units} were asked for",
-                outcome.free
-            )
-        }
-        (Code::Cooldown, _) => format!("{key} was refused and stays so for its cool-down"),
-        (Code::WrongKind, _) => {
-            format!(
-                "{key} has permits, which a client holds while it uses them: they are not spent"
-            )
-        }
-        (Code::TooManyAccounts, _) => {
-            "the budget has as many accounts as accounts_per_pattern_max allows".to_owned()
-        }
-        (code, _) => code.as_str().to_owned(),
-    };
+    let detail = why(
+        key,
+        units,
+        refusal.code,
+        outcome.free,
+        outcome.policy.as_ref(),
+    );
     let violated = outcome
         .policy
         .filter(|_| matches!(refusal.code, Code::Limit | Code::CostAboveLimit))
@@ -138,9 +173,42 @@ fn answer(key: &Key, units: u64, outcome: SpendOutcome) -> Result<Response, Prob
     ))
 }
 
+/// Why a spend is denied, for people.
+pub(super) fn why(key: &Key, units: u64, code: Code, free: u64, policy: Option<&Policy>) -> String {
+    match (code, policy) {
+        (Code::NoBudget, _) => format!("no budget matches {key}"),
+        (Code::CostAboveLimit, Some(policy)) => {
+            format!(
+                "{units} units can never be admitted: the limit of {key} is {}",
+                policy.kind.limit()
+            )
+        }
+        (Code::Limit, _) => {
+            format!("{key} has {free} units free now, and {units} were asked for")
+        }
+        (Code::Cooldown, _) => format!("{key} was refused and stays so for its cool-down"),
+        (Code::WrongKind, _) => {
+            format!(
+                "{key} has permits, which a client holds while it uses them: they are not spent"
+            )
+        }
+        (Code::TooManyAccounts, _) => {
+            "the budget has as many accounts as accounts_per_pattern_max allows".to_owned()
+        }
+        (Code::TooManyIdempotencyKeys, _) => {
+            "as many spends are known by their Idempotency-Key as idempotency_keys_max allows"
+                .to_owned()
+        }
+        (code, _) => code.as_str().to_owned(),
+    }
+}
+
 /// `RateLimit-Policy: "default";q=100;w=60` and `RateLimit: "default";r=0;t=7`.
 /// Whole seconds, rounded up, so that nobody comes too early.
-fn rate_limit(policy: &Policy, outcome: &SpendOutcome) -> Vec<(HeaderName, HeaderValue)> {
+pub(super) fn rate_limit(
+    policy: &Policy,
+    outcome: &SpendOutcome,
+) -> Vec<(HeaderName, HeaderValue)> {
     let name = policy
         .public_name
         .replace('\\', "\\\\")
@@ -199,6 +267,8 @@ mod tests {
         };
         let outcome = SpendOutcome {
             refusal,
+            shadowed: None,
+            repeated: false,
             free,
             policy: Some(policy.clone()),
             reset_us,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     Answer, CliError, Remote, corrections,
-    http::{get, post},
+    http::{get, post, post_with},
     table::{facts, table},
     text::{duration_field, encoded, field, items, key_path, moment_field, rule},
 };
@@ -237,8 +237,17 @@ pub(super) fn one_account(account: &Value) -> String {
 }
 
 /// Spends centrally; a denial is an error, so that scripts can test for it.
-pub(super) async fn spend(remote: &Remote, key: &str, units: u64) -> Result<Answer, CliError> {
-    let reply = post(remote, "/v1/spend", &json!({ "key": key, "units": units })).await?;
+pub(super) async fn spend(
+    remote: &Remote,
+    key: &str,
+    units: u64,
+    once: Option<&str>,
+) -> Result<Answer, CliError> {
+    let body = json!({ "key": key, "units": units });
+    let reply = match once {
+        None => post(remote, "/v1/spend", &body).await?,
+        Some(once) => post_with(remote, "/v1/spend", &body, ("idempotency-key", once)).await?,
+    };
     let header = |name: &str| {
         reply
             .headers
@@ -247,8 +256,18 @@ pub(super) async fn spend(remote: &Remote, key: &str, units: u64) -> Result<Answ
             .unwrap_or_default()
             .to_owned()
     };
+    let flag = |name: &str| reply.body.get(name).is_some_and(|value| !value.is_null());
+    let remark = match reply.body.get("shadowed") {
+        Some(shadowed) => format!(
+            "\nonly counted, since the policy is a shadow: {} ({})",
+            field(shadowed, "detail"),
+            field(shadowed, "code")
+        ),
+        None if flag("repeated") => "\nit was admitted before: nothing was charged now".to_owned(),
+        None => String::new(),
+    };
     let text = format!(
-        "admitted {} of {}, {} free ({})",
+        "admitted {} of {}, {} free ({}){remark}",
         field(&reply.body, "units"),
         field(&reply.body, "key"),
         field(&reply.body, "free"),

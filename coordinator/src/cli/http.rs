@@ -38,6 +38,22 @@ pub(super) async fn post(remote: &Remote, path: &str, body: &Value) -> Result<Re
     call(remote, Method::POST, path, Some(body)).await
 }
 
+/// Posts with one header more.
+pub(super) async fn post_with(
+    remote: &Remote,
+    path: &str,
+    body: &Value,
+    (name, value): (&'static str, &str),
+) -> Result<Reply, CliError> {
+    let endpoint = remote.endpoint.trim_end_matches('/');
+    let (client, mut request) = request(remote, Method::POST, path, Some(body))?;
+    let value = HeaderValue::from_str(value).map_err(|_| {
+        CliError::Usage(format!("{value:?} has characters that no header can have"))
+    })?;
+    request.headers_mut().insert(name, value);
+    exchange(endpoint, client, request).await
+}
+
 pub(super) async fn delete(remote: &Remote, path: &str) -> Result<Value, CliError> {
     call(remote, Method::DELETE, path, None)
         .await
@@ -52,6 +68,14 @@ async fn call(
 ) -> Result<Reply, CliError> {
     let endpoint = remote.endpoint.trim_end_matches('/');
     let (client, request) = request(remote, method, path, body)?;
+    exchange(endpoint, client, request).await
+}
+
+async fn exchange(
+    endpoint: &str,
+    client: HttpClient,
+    request: Request<Full<axum::body::Bytes>>,
+) -> Result<Reply, CliError> {
     let exchange = async {
         let (parts, body) = client.request(request).await?.into_parts();
         let bytes = Limited::new(body, ANSWER_BYTES_MAX)

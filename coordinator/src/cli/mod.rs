@@ -82,6 +82,9 @@ enum Command {
         /// All or none of them
         #[arg(default_value_t = 1)]
         units: u64,
+        /// Names this spend, for the whole cluster: the same again is charged once
+        #[arg(long, value_name = "KEY")]
+        idempotency_key: Option<String>,
     },
     /// Gateways that hold leases
     Session {
@@ -298,9 +301,15 @@ async fn ask_node(command: Command) -> ExitCode {
         Command::Account { remote, command } => (remote.clone(), command.run(&remote).await),
         Command::Session { remote, command } => (remote.clone(), command.run(&remote).await),
         Command::Period { remote, command } => (remote.clone(), command.run(&remote).await),
-        Command::Spend { remote, key, units } => {
-            (remote.clone(), accounts::spend(&remote, &key, units).await)
-        }
+        Command::Spend {
+            remote,
+            key,
+            units,
+            idempotency_key,
+        } => (
+            remote.clone(),
+            accounts::spend(&remote, &key, units, idempotency_key.as_deref()).await,
+        ),
         Command::Cluster { remote, command } => (
             remote.clone(),
             command

@@ -132,6 +132,8 @@ pub(super) struct RawCluster {
     pub(super) keys_per_session_max: u32,
     pub(super) accounts_per_pattern_max: u64,
     pub(super) tombstone_ttl_ms: u64,
+    pub(super) idempotency_ttl_ms: u64,
+    pub(super) idempotency_keys_max: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) preferred_leader_region: Option<String>,
 }
@@ -170,6 +172,8 @@ impl Default for Raw {
                 keys_per_session_max: cluster.keys_per_session_max,
                 accounts_per_pattern_max: cluster.accounts_per_pattern_max,
                 tombstone_ttl_ms: cluster.tombstone_ttl_us / 1_000,
+                idempotency_ttl_ms: cluster.idempotency_ttl_us / 1_000,
+                idempotency_keys_max: cluster.idempotency_keys_max,
                 preferred_leader_region: cluster.preferred_leader_region,
             },
             tls: None,
@@ -194,6 +198,8 @@ impl RawCluster {
             keys_per_session_max: self.keys_per_session_max,
             accounts_per_pattern_max: self.accounts_per_pattern_max,
             tombstone_ttl_us: micros("tombstone_ttl_ms", self.tombstone_ttl_ms)?,
+            idempotency_ttl_us: micros("idempotency_ttl_ms", self.idempotency_ttl_ms)?,
+            idempotency_keys_max: self.idempotency_keys_max,
             preferred_leader_region: self.preferred_leader_region,
         };
         settings

@@ -102,6 +102,8 @@ pub(crate) struct KeyReport {
     pub(crate) level: Level,
     pub(crate) refused: u64,
     pub(crate) degraded: u64,
+    /// Admitted although its policy, which is a shadow, would have refused it.
+    pub(crate) shadowed: u64,
 }
 
 impl Message {

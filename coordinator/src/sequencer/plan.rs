@@ -200,12 +200,16 @@ impl<L: Log> Sequencer<L> {
                 mut level,
                 refused,
                 degraded,
+                shadowed,
             } = report;
             if refused > 0 {
                 metrics::counter!("leasehold_refused_locally_total").increment(refused);
             }
             if degraded > 0 {
                 metrics::counter!("leasehold_degraded_total").increment(degraded);
+            }
+            if shadowed > 0 {
+                metrics::counter!("leasehold_shadowed_total").increment(shadowed);
             }
             // A close hands everything back, and wants nothing.
             if message.close {

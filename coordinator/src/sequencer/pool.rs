@@ -189,6 +189,7 @@ mod tests {
             },
             refused: 0,
             degraded: 0,
+            shadowed: 0,
         };
         Work::Message {
             message: Message::Sync(SyncMessage {

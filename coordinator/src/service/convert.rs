@@ -198,6 +198,7 @@ fn key_report(report: v1::KeyReport, key_ids: &mut KeyIds) -> Result<KeyReport, 
         level,
         refused: report.refused,
         degraded: report.degraded,
+        shadowed: report.shadowed,
     })
 }
 

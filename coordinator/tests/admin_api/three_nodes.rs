@@ -17,7 +17,7 @@ const WAIT: Duration = Duration::from_secs(60);
 
 /// Nodes with the HTTP API on a separate address, so that a forwarded request
 /// proves that it finds that one.
-async fn cluster(folder: &TempDir) -> Vec<Running> {
+pub(crate) async fn cluster(folder: &TempDir) -> Vec<Running> {
     let peers: Vec<String> = (0..3)
         .map(|_| format!("127.0.0.1:{}", free_port()))
         .collect();
@@ -54,7 +54,7 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// The index of the leader, once every node knows it.
-async fn leader_of(nodes: &[Running]) -> usize {
+pub(crate) async fn leader_of(nodes: &[Running]) -> usize {
     let known = async {
         loop {
             for node in nodes {

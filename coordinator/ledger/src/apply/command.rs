@@ -43,8 +43,13 @@ pub(crate) fn command(ledger: &mut Ledger, command: &Command) -> CommandOutcome 
         Command::PutBudget { pattern, rule } => put_budget(ledger, pattern, rule),
         Command::DeleteBudget { pattern } => delete_budget(ledger, pattern),
         Command::Spend { key, units } => {
-            Ok(CommandOutcome::Spent(spend::spend(ledger, key, *units)))
+            spend::spend(ledger, key, *units, None).map(CommandOutcome::Spent)
         }
+        Command::SpendOnce {
+            key,
+            units,
+            idempotency_key,
+        } => spend::spend(ledger, key, *units, Some(idempotency_key)).map(CommandOutcome::Spent),
         Command::Correct {
             key,
             id,

@@ -15,6 +15,7 @@ pub(crate) use command::command;
 pub(crate) use expiry::expire_due;
 pub(crate) use grant::grant;
 pub(crate) use roll::roll;
+pub(crate) use spend::{account_at, foretell};
 pub(crate) use sync::sync;
 
 use std::sync::Arc;
@@ -33,6 +34,9 @@ use crate::{
 
 /// When it is worth asking again while a pattern is full of accounts.
 pub(crate) const ACCOUNTS_RETRY_US: u64 = 1_000_000;
+
+/// When it is worth asking again while a period should have begun.
+pub(crate) const PERIOD_RETRY_US: u64 = 1_000_000;
 
 const fn refusal(code: Code, retry_after_us: Option<u64>) -> Refusal {
     Refusal {

@@ -158,6 +158,15 @@ impl Books {
         }
     }
 
+    /// About when the next period begins, with other units than this one; 0: none has
+    /// begun yet.
+    pub(crate) const fn next_period_us(&self) -> Option<u64> {
+        match self {
+            Self::Period(books) => Some(books.end_us_about()),
+            _ => None,
+        }
+    }
+
     /// Whether holders tell what they spent, rather than being granted it.
     pub(crate) const fn tells(&self) -> bool {
         matches!(self, Self::Estimate(_) | Self::Unlimited)

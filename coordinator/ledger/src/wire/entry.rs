@@ -251,6 +251,9 @@ struct SpendMessage {
     key: String,
     #[prost(uint64, tag = "2")]
     units: u64,
+    /// From version 6 on.
+    #[prost(string, optional, tag = "3")]
+    idempotency_key: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -274,7 +277,8 @@ impl Command {
                 ..
             } => version_of(policy),
             Command::NameCluster { .. } => VERSION_OF_IDS,
-            Command::Correct { .. }
+            Command::SpendOnce { .. }
+            | Command::Correct { .. }
             | Command::CoolDown { .. }
             | Command::CorrectPeriod(_)
             | Command::RaiseFormat { .. } => VERSION_OF_KINDS,
@@ -485,6 +489,16 @@ fn write_command(command: &Command) -> CommandMessage {
         Command::Spend { key, units } => CommandKind::Spend(SpendMessage {
             key: key.as_str().to_owned(),
             units: *units,
+            idempotency_key: None,
+        }),
+        Command::SpendOnce {
+            key,
+            units,
+            idempotency_key,
+        } => CommandKind::Spend(SpendMessage {
+            key: key.as_str().to_owned(),
+            units: *units,
+            idempotency_key: Some(idempotency_key.clone()),
         }),
         Command::Correct {
             key,
@@ -564,10 +578,21 @@ fn read_command(message: CommandMessage) -> Result<Command, FormatError> {
             CommandKind::DeleteBudget(pattern) => Command::DeleteBudget {
                 pattern: read_pattern(&pattern)?,
             },
-            CommandKind::Spend(spend) => Command::Spend {
-                key: read_key(&spend.key)?,
-                units: spend.units,
-            },
+            CommandKind::Spend(SpendMessage {
+                key,
+                units,
+                idempotency_key,
+            }) => {
+                let key = read_key(&key)?;
+                match idempotency_key {
+                    Some(idempotency_key) => Command::SpendOnce {
+                        key,
+                        units,
+                        idempotency_key,
+                    },
+                    None => Command::Spend { key, units },
+                }
+            }
             CommandKind::Correct(correct) => Command::Correct {
                 key: read_key(&correct.key)?,
                 id: correct.id,

@@ -15,7 +15,8 @@ pub(crate) use state::{
     Header, Record, RecordKind, budget_bytes, budget_record, footer_record, header_record,
     named_policy_bytes, named_policy_record, node_record, period_bytes, period_record,
     policy_bytes, read_budget, read_header, read_named_policy, read_period, read_session,
-    read_tombstone, session_record, settings_bytes, tombstone_record,
+    read_spent_once, read_tombstone, session_record, settings_bytes, spent_once_bytes,
+    spent_once_record, tombstone_record,
 };
 
 use leasehold_key::{Key, Pattern};
@@ -24,7 +25,7 @@ use crate::{
     digest,
     entry::{Rule, SessionId},
     policy::{Calendar, FailureMode, HOLD_MAX_US_DEFAULT, Kind, Lane, PeriodUnit, Policy},
-    settings::Settings,
+    settings::{IDEMPOTENCY_KEYS_MAX_DEFAULT, IDEMPOTENCY_TTL_US_DEFAULT, Settings},
 };
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -104,7 +105,11 @@ pub const VERSION: u32 = 6;
 
 /// The version that settings need to be written in full; see [`version_of`].
 pub(crate) const fn settings_version(settings: &Settings) -> u32 {
-    if settings.preferred_leader_region.is_none() {
+    if settings.idempotency_ttl_us != IDEMPOTENCY_TTL_US_DEFAULT
+        || settings.idempotency_keys_max != IDEMPOTENCY_KEYS_MAX_DEFAULT
+    {
+        VERSION_OF_KINDS
+    } else if settings.preferred_leader_region.is_none() {
         1
     } else {
         4
@@ -208,6 +213,12 @@ struct SettingsMessage {
     /// From version 4 on.
     #[prost(string, optional, tag = "9")]
     preferred_leader_region: Option<String>,
+    /// From version 6 on; none: the default.
+    #[prost(uint64, optional, tag = "10")]
+    idempotency_ttl_us: Option<u64>,
+    /// From version 6 on; none: the default.
+    #[prost(uint64, optional, tag = "11")]
+    idempotency_keys_max: Option<u64>,
 }
 
 /// A session's or a cluster's id in two halves, so that reading one allocates nothing.
@@ -479,6 +490,10 @@ fn write_settings(settings: &Settings) -> SettingsMessage {
         accounts_per_pattern_max: settings.accounts_per_pattern_max,
         tombstone_ttl_us: settings.tombstone_ttl_us,
         preferred_leader_region: settings.preferred_leader_region.clone(),
+        idempotency_ttl_us: Some(settings.idempotency_ttl_us)
+            .filter(|us| *us != IDEMPOTENCY_TTL_US_DEFAULT),
+        idempotency_keys_max: Some(settings.idempotency_keys_max)
+            .filter(|max| *max != IDEMPOTENCY_KEYS_MAX_DEFAULT),
     }
 }
 
@@ -494,5 +509,11 @@ fn read_settings(message: Option<SettingsMessage>) -> Result<Settings, FormatErr
         accounts_per_pattern_max: message.accounts_per_pattern_max,
         tombstone_ttl_us: message.tombstone_ttl_us,
         preferred_leader_region: message.preferred_leader_region,
+        idempotency_ttl_us: message
+            .idempotency_ttl_us
+            .unwrap_or(IDEMPOTENCY_TTL_US_DEFAULT),
+        idempotency_keys_max: message
+            .idempotency_keys_max
+            .unwrap_or(IDEMPOTENCY_KEYS_MAX_DEFAULT),
     })
 }

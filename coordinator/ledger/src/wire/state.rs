@@ -20,12 +20,13 @@ use crate::{
     rules::{Budget, NamedPolicy},
     sessions::{Session, Tombstone, TombstoneLease},
     settings::Settings,
+    spent_once::{Name, Remembered},
 };
 
 /// One object.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Record {
-    #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub(crate) kind: Option<RecordKind>,
 }
 
@@ -51,6 +52,9 @@ pub(crate) enum RecordKind {
     /// From version 6 on.
     #[prost(message, tag = "9")]
     Period(PeriodMessage),
+    /// From version 6 on.
+    #[prost(message, tag = "10")]
+    SpentOnce(SpentOnceMessage),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -183,6 +187,19 @@ pub(crate) struct PeriodMessage {
     end_unix_us: i64,
     #[prost(uint64, tag = "7")]
     end_us_about: u64,
+}
+
+/// A central spend that was admitted under an idempotency key.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SpentOnceMessage {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    key: String,
+    #[prost(uint64, tag = "3")]
+    units: u64,
+    #[prost(uint64, tag = "4")]
+    until_us: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -343,6 +360,35 @@ pub(crate) fn read_period(message: PeriodMessage) -> Result<(Calendar, Period), 
         end_us_about: message.end_us_about,
     };
     Ok((read_calendar(message.calendar)?, period))
+}
+
+fn write_spent_once(name: &Name, remembered: &Remembered) -> SpentOnceMessage {
+    SpentOnceMessage {
+        name: name.as_str().to_owned(),
+        key: remembered.key.as_str().to_owned(),
+        units: remembered.units,
+        until_us: remembered.until_us,
+    }
+}
+
+/// A remembered spend in bytes, for hashes.
+pub(crate) fn spent_once_bytes(name: &Name, remembered: &Remembered) -> Vec<u8> {
+    write_spent_once(name, remembered).encode_to_vec()
+}
+
+pub(crate) fn spent_once_record(name: &Name, remembered: &Remembered) -> RecordKind {
+    RecordKind::SpentOnce(write_spent_once(name, remembered))
+}
+
+pub(crate) fn read_spent_once(
+    message: SpentOnceMessage,
+) -> Result<(Name, Remembered), FormatError> {
+    let remembered = Remembered {
+        key: read_key(&message.key)?,
+        units: message.units,
+        until_us: message.until_us,
+    };
+    Ok((message.name.as_str().into(), remembered))
 }
 
 pub(crate) fn footer_record(digest: u64, records: u64) -> RecordKind {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use leasehold_ledger::{
     Ledger,
+    correction::Change,
     entry::{Command, Entry, Grant, Report, Rule, SessionId, SettledLease, SpentAge},
     policy::Policy,
     settings::Settings,
@@ -79,7 +80,9 @@ impl Churn {
             5..20 => self.grant(),
             20..40 => self.report(),
             40 => self.settle(),
-            41..55 => self.spend(),
+            41..52 => self.spend(),
+            52..54 => self.spend_once(),
+            54 if self.draw.below(8) == 0 => self.correct(),
             _ => {
                 self.log.tick();
             }
@@ -211,6 +214,31 @@ impl Churn {
         self.log.command(Command::Spend {
             key: key(name),
             units: self.draw.of(&[0, 1, 2, 300, (1 << 53) - 1]),
+        });
+    }
+
+    fn spend_once(&mut self) {
+        let name = self.draw.of(&KEYS);
+        let number = self.draw.below(40);
+        self.log.command(Command::SpendOnce {
+            key: key(name),
+            units: self.draw.of(&[0, 1, 2]),
+            idempotency_key: format!("request-{number}"),
+        });
+    }
+
+    fn correct(&mut self) {
+        let name = self.draw.of(&KEYS);
+        let number = self.draw.below(20);
+        self.log.command(Command::Correct {
+            key: key(name),
+            id: format!("order-{number}"),
+            change: self
+                .draw
+                .of(&[Change::Reset, Change::Adjust(300), Change::Adjust(-40)]),
+            reason: "they asked".to_owned(),
+            by: "zoe".to_owned(),
+            wall_unix_us: 1_774_738_800_000_000,
         });
     }
 

@@ -13,6 +13,7 @@ mod intervals;
 mod log;
 mod model;
 mod naive;
+mod once;
 mod play;
 mod scenario;
 mod snapshots;

@@ -198,6 +198,8 @@ impl Stage {
                     "sessions" => settings.sessions_per_identity_max = value.parse().unwrap(),
                     "keys" => settings.keys_per_session_max = value.parse().unwrap(),
                     "accounts" => settings.accounts_per_pattern_max = value.parse().unwrap(),
+                    "remember" => settings.idempotency_ttl_us = micros(value),
+                    "remembered" => settings.idempotency_keys_max = value.parse().unwrap(),
                     "tombstone" => settings.tombstone_ttl_us = micros(value),
                     name => panic!("unknown setting {name}"),
                 }
@@ -213,6 +215,11 @@ impl Stage {
             }
             ["end", session] => command(Command::EndSession {
                 session: session_id(session),
+            }),
+            ["spend", text, units, "once", name] => command(Command::SpendOnce {
+                key: key(text),
+                units: units.parse().unwrap(),
+                idempotency_key: (*name).to_owned(),
             }),
             ["spend", text, units] => command(Command::Spend {
                 key: key(text),
@@ -522,11 +529,15 @@ fn command_text(outcome: &CommandOutcome) -> String {
         CommandOutcome::Done { changed: true } => String::new(),
         CommandOutcome::Done { changed: false } => "no change".to_owned(),
         CommandOutcome::Spent(spent) => match spent.refusal {
-            None => format!(
-                "admitted, free {} reset {}",
-                spent.free,
-                seconds(spent.reset_us)
-            ),
+            None => {
+                let how = match spent.shadowed {
+                    Some(refusal) => format!(" in spite of {}", refusal_text(refusal)),
+                    None if spent.repeated => " before".to_owned(),
+                    None => String::new(),
+                };
+                let (free, reset) = (spent.free, seconds(spent.reset_us));
+                format!("admitted{how}, free {free} reset {reset}")
+            }
             Some(refusal) => format!("{}, free {}", refusal_text(refusal), spent.free),
         },
         CommandOutcome::Refused(CommandRefusal::Invalid(text)) => format!("invalid: {text}"),

@@ -2,6 +2,7 @@
 
 use leasehold_ledger::{
     CHUNK_BYTES_MAX, Ledger,
+    correction::Change,
     entry::{Command, Entry, Grant, Rule, SessionId},
     outcome::{Availability, CommandOutcome},
     settings::Settings,
@@ -298,7 +299,26 @@ fn ledgers_that_differ_in_anything_have_different_digests() {
         }],
         ..commands(vec![open(SessionId(1))])
     };
+    let once = |name: &str| {
+        commands(vec![Command::SpendOnce {
+            key: key("w/a"),
+            units: 1,
+            idempotency_key: name.to_owned(),
+        }])
+    };
+    let correct = |by: &str| {
+        commands(vec![Command::Correct {
+            key: key("w/a"),
+            id: "order-1".to_owned(),
+            change: Change::Adjust(-1),
+            reason: "they asked".to_owned(),
+            by: by.to_owned(),
+            wall_unix_us: 7,
+        }])
+    };
     let differences = [
+        ("a name", once("request-1"), once("request-2")),
+        ("a correction", correct("zoe"), correct("ann")),
         (
             "the time",
             Entry::default(),

@@ -76,6 +76,11 @@ impl From<CommandRefusal> for Problem {
                 Kind::TooManySessions,
                 format!("sessions_per_identity_max ({limit}) is reached"),
             ),
+            CommandRefusal::IdempotencyKeyReused => Self::new(
+                Kind::IdempotencyKeyReused,
+                "a spend of another key or of other units was admitted under this Idempotency-Key a short while ago, \
+                 somewhere in the cluster; nothing was charged now: choose a new one for each request",
+            ),
             CommandRefusal::CorrectionExists => Self::new(
                 Kind::CorrectionExists,
                 "the account has another correction under this id; nothing was changed: look at its corrections, and \

@@ -273,6 +273,7 @@ pub(super) fn ask(waiting: u64, want: u64) -> KeyReport {
         },
         refused: 0,
         degraded: 0,
+        shadowed: 0,
     }
 }
 
