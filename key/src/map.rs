@@ -84,6 +84,17 @@ impl<V> PatternMap<V> {
         self.values.is_empty()
     }
 
+    /// Every pattern that matches a key, with its value, the most specific first.
+    #[must_use]
+    pub fn matching(&self, key: &Key) -> Vec<(&Pattern, &V)> {
+        let mut found = Vec::new();
+        self.root.find_all(Some(key.as_str()), &mut found);
+        let valued = found
+            .into_iter()
+            .filter_map(|pattern| self.values.get_key_value(pattern));
+        valued.collect()
+    }
+
     /// The most specific pattern that matches a key, and its value.
     #[must_use]
     pub fn resolve(&self, key: &Key) -> Option<(&Pattern, &V)> {
@@ -165,6 +176,35 @@ impl Node {
             return Some(found);
         }
         self.rest.as_ref()
+    }
+}
+
+impl Node {
+    /// Every pattern below this node that matches what is left of a key, the most specific
+    /// first.
+    fn find_all<'a>(&'a self, left: Option<&str>, found: &mut Vec<&'a Pattern>) {
+        let Some(left) = left else {
+            found.extend(&self.here);
+            return;
+        };
+        let (segment, left) = match left.split_once('/') {
+            Some((segment, left)) => (segment, Some(left)),
+            None => (left, None),
+        };
+        if let Some(node) = self.literals.get(segment) {
+            node.find_all(left, found);
+        }
+        if !self.prefixes.is_empty() {
+            for end in (1..=segment.len()).rev() {
+                if let Some(node) = self.prefixes.get(&segment[..end]) {
+                    node.find_all(left, found);
+                }
+            }
+        }
+        if let Some(node) = &self.any {
+            node.find_all(left, found);
+        }
+        found.extend(&self.rest);
     }
 }
 
@@ -283,6 +323,12 @@ mod tests {
                     .filter(|pattern| pattern.matches(&key))
                     .min_by_key(|pattern| specificity(pattern));
                 prop_assert_eq!(map.resolve(&key).map(|(pattern, ())| pattern), expected);
+                let mut all: Vec<&Pattern> =
+                    list.iter().filter(|pattern| pattern.matches(&key)).collect();
+                all.sort_by_key(|pattern| specificity(pattern));
+                let found: Vec<&Pattern> =
+                    map.matching(&key).into_iter().map(|(pattern, ())| pattern).collect();
+                prop_assert_eq!(found, all);
             }
         }
     }

@@ -44,6 +44,7 @@ pub mod correction;
 mod digest;
 pub mod entry;
 mod exact;
+mod explain;
 mod kind;
 mod ledger;
 pub mod outcome;
@@ -60,6 +61,7 @@ mod views;
 mod wire;
 
 pub use check::Violation;
+pub use explain::{Applies, Explanation, Freeing, Peek};
 pub use kind::Period;
 pub use ledger::Ledger;
 pub use restore::Voided;

@@ -165,7 +165,7 @@ pub struct SpendOutcome {
     /// Free units afterwards.
     pub free: u64,
     /// The account's policy; none when no budget matches.
-    pub policy: Option<Policy>,
+    pub policy: Option<Arc<Policy>>,
     /// Microseconds until more units are free; 0 when nothing is used.
     pub reset_us: u64,
 }

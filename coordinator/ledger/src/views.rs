@@ -284,7 +284,11 @@ impl Ledger {
     }
 
     fn view(&self, account: &Account) -> AccountView {
-        let now_us = self.now_us;
+        self.view_at(account, self.now_us)
+    }
+
+    /// An account's books at a moment for which they are settled.
+    pub(crate) fn view_at(&self, account: &Account, now_us: u64) -> AccountView {
         let binding = &account.binding;
         let limit = account.books.limit();
         let counted = account.books.counted_at(now_us);

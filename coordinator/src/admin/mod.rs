@@ -8,6 +8,7 @@ mod backup;
 mod budgets;
 mod cluster;
 mod corrections;
+mod explain;
 mod forward;
 mod header;
 mod health;
@@ -167,6 +168,8 @@ fn described() -> Described {
         )
         .routes(routes!(accounts::list))
         .routes(routes!(spend::spend))
+        .routes(routes!(explain::explain))
+        .routes(routes!(explain::peek))
         .routes(routes!(sessions::list))
         .routes(routes!(sessions::get, sessions::end))
         .routes(routes!(settings::get, settings::put))

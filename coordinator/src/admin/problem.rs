@@ -63,7 +63,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 41] = [
+    pub(crate) const ALL: [Self; 42] = [
         Self::InvalidJson,
         Self::InvalidField,
         Self::InvalidKey,

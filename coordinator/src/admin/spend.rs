@@ -138,7 +138,7 @@ fn answer(key: &Key, units: u64, outcome: SpendOutcome) -> Result<Response, Prob
                     units,
                     refusal.code,
                     outcome.free,
-                    outcome.policy.as_ref(),
+                    outcome.policy.as_deref(),
                 ),
                 retry_after_s: refusal.retry_after_us.map(seconds_up),
             }
@@ -158,12 +158,12 @@ fn answer(key: &Key, units: u64, outcome: SpendOutcome) -> Result<Response, Prob
         units,
         refusal.code,
         outcome.free,
-        outcome.policy.as_ref(),
+        outcome.policy.as_deref(),
     );
     let violated = outcome
         .policy
         .filter(|_| matches!(refusal.code, Code::Limit | Code::CostAboveLimit))
-        .map(|policy| policy.public_name);
+        .map(|policy| policy.public_name.clone());
     Err(Problem::denied(
         refusal.code.as_str(),
         detail,
@@ -270,7 +270,7 @@ mod tests {
             shadowed: None,
             repeated: false,
             free,
-            policy: Some(policy.clone()),
+            policy: Some(policy.clone().into()),
             reset_us,
         };
         let texts: Vec<String> = rate_limit(&policy, &outcome)

@@ -7,6 +7,7 @@ mod backup;
 mod cluster;
 mod corrections;
 pub mod demo;
+mod explain;
 mod http;
 mod periods;
 mod policies;

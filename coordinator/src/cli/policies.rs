@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Answer, CliError, Remote,
+    explain::explain,
     http::{delete, get, put},
     table::table,
     text::{duration_field, encoded, field, items, parse_duration, pattern_path, rule},
@@ -29,6 +30,15 @@ pub(super) enum PolicyCommand {
         name: String,
         #[command(flatten)]
         rule: RuleFlags,
+    },
+    /// Why a key is admitted or refused now: by which pattern and policy, who holds what, and
+    /// when units come free
+    Explain {
+        /// The key; a slash within a segment is %2F
+        key: String,
+        /// The units of the request
+        #[arg(long, default_value_t = 1)]
+        units: u64,
     },
     /// Delete a policy that no budget uses
     Delete {
@@ -187,6 +197,7 @@ impl PolicyCommand {
                     value,
                 })
             }
+            Self::Explain { key, units } => explain(remote, &key, units).await,
             Self::Delete { name } => {
                 let value = delete(remote, &format!("{POLICIES}{}", encoded(&name))).await?;
                 Ok(Answer {

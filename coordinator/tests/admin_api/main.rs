@@ -10,6 +10,7 @@
 
 mod client;
 mod corrections;
+mod explain;
 mod idempotency;
 mod races;
 mod three_nodes;

@@ -15,7 +15,7 @@ pub(crate) use command::command;
 pub(crate) use expiry::expire_due;
 pub(crate) use grant::grant;
 pub(crate) use roll::roll;
-pub(crate) use spend::{account_at, foretell};
+pub(crate) use spend::{Asker, account_at, foretell};
 pub(crate) use sync::sync;
 
 use std::sync::Arc;

@@ -102,7 +102,13 @@ fn decide(ledger: &mut Ledger, key: &Key, units: u64, remembers: bool) -> SpendO
 
 /// What would become of a spend at `now_us`, which is not before the last entry.
 /// Changes nothing.
-pub(crate) fn foretell(ledger: &Ledger, key: &Key, units: u64, now_us: u64) -> SpendOutcome {
+pub(crate) fn foretell(
+    ledger: &Ledger,
+    key: &Key,
+    units: u64,
+    now_us: u64,
+    asker: Asker,
+) -> SpendOutcome {
     let Some((mut account, room)) = account_at(ledger, key, now_us) else {
         return without_budget();
     };
@@ -111,8 +117,20 @@ pub(crate) fn foretell(ledger: &Ledger, key: &Key, units: u64, now_us: u64) -> S
         account: room,
         remembers: true,
     };
-    let admitted = charge(&mut account, units, now_us, room);
+    let admitted = match asker {
+        Asker::Gateway => judge(&account, units, now_us, room),
+        Asker::Central => charge(&mut account, units, now_us, room),
+    };
     outcome(&account, ledger, units, admitted, &policy, now_us)
+}
+
+/// Who would ask.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asker {
+    /// One that is lent units: permits, too.
+    Gateway,
+    /// Somebody who spends in the log.
+    Central,
 }
 
 /// The account that a key has at `now_us`, or would have once it is used, and whether
@@ -148,7 +166,7 @@ fn repeated(ledger: &Ledger, key: &Key) -> SpendOutcome {
     SpendOutcome {
         refusal: None,
         repeated: true,
-        ..foretell(ledger, key, 0, ledger.now_us)
+        ..foretell(ledger, key, 0, ledger.now_us, Asker::Central)
     }
 }
 
@@ -166,6 +184,18 @@ fn charge(account: &mut Account, units: u64, now_us: u64, room: Room) -> Result<
     if !account.books.can_be_spent() {
         return Err(Code::WrongKind);
     }
+    let judged = judge(account, units, now_us, room);
+    if judged == Err(Code::Limit) {
+        account.cool_down(now_us);
+    }
+    judged?;
+    account.books.charge(units, now_us);
+    account.lifetime.central = account.lifetime.central.saturating_add(units);
+    Ok(())
+}
+
+/// Whether there are so many units.
+fn judge(account: &Account, units: u64, now_us: u64, room: Room) -> Result<(), Code> {
     if units == 0 {
         return Ok(());
     }
@@ -176,7 +206,6 @@ fn charge(account: &mut Account, units: u64, now_us: u64, room: Room) -> Result<
         return Err(Code::CostAboveLimit);
     }
     if units > account.free_at(now_us) {
-        account.cool_down(now_us);
         return Err(Code::Limit);
     }
     if !room.account {
@@ -185,8 +214,6 @@ fn charge(account: &mut Account, units: u64, now_us: u64, room: Room) -> Result<
     if !room.remembers {
         return Err(Code::TooManyIdempotencyKeys);
     }
-    account.books.charge(units, now_us);
-    account.lifetime.central = account.lifetime.central.saturating_add(units);
     Ok(())
 }
 
@@ -196,7 +223,7 @@ fn outcome(
     ledger: &Ledger,
     units: u64,
     admitted: Result<(), Code>,
-    policy: &Policy,
+    policy: &Arc<Policy>,
     now_us: u64,
 ) -> SpendOutcome {
     let after = |when_us: u64| when_us.saturating_sub(now_us);
@@ -229,7 +256,7 @@ fn outcome(
         shadowed: refused.filter(|_| shadows),
         repeated: false,
         free: account.free_at(now_us),
-        policy: Some(policy.clone()),
+        policy: Some(Arc::clone(policy)),
         reset_us: more_when(account, &ledger.sessions, now_us).map_or(0, after),
     }
 }
