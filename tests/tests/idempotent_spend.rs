@@ -52,13 +52,15 @@ fn spend(host: &str, name: &str) -> io::Result<Value> {
 /// Repeats until it is answered, by whichever node.
 fn insist(hosts: &[String], name: &str) -> Value {
     let give_up = Instant::now() + PATIENCE;
-    let mut last = String::new();
     for host in hosts.iter().cycle() {
-        match spend(host, name) {
+        let error = match spend(host, name) {
             Ok(answer) => return answer,
-            Err(error) => last = error.to_string(),
-        }
-        assert!(Instant::now() < give_up, "{name} is never admitted: {last}");
+            Err(error) => error,
+        };
+        assert!(
+            Instant::now() < give_up,
+            "{name} is never admitted: {error}"
+        );
         thread::sleep(Duration::from_millis(20));
     }
     unreachable!("there are nodes")

@@ -31,7 +31,6 @@ pub(crate) struct Record {
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-#[expect(clippy::large_enum_variant, reason = "one record at a time")]
 pub(crate) enum RecordKind {
     #[prost(message, tag = "1")]
     Header(HeaderMessage),
