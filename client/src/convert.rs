@@ -175,6 +175,8 @@ fn grant(grant: v1::KeyGrant) -> KeyGrant {
         policy: grant.policy.map(|policy| Policy {
             kind: BudgetKind::from_text(&policy.kind),
             hold_max_us: policy.hold_max_us,
+            release_every_ns: policy.release_every_ns,
+            cooldown_us: policy.cooldown_us,
             lanes: policy
                 .lanes
                 .into_iter()

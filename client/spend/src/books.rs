@@ -20,6 +20,9 @@ pub(crate) struct Lease {
     pub(crate) is_parked: bool,
     /// The last moment, exclusive, at which its units may be spent.
     pub(crate) deadline_ns: u64,
+    /// Its units are this gateway's own to grant: what is not spent of them was never
+    /// granted, rather than handed back.
+    pub(crate) is_own: bool,
 }
 
 impl Lease {
@@ -32,6 +35,16 @@ impl Lease {
             parked: 0,
             is_parked: false,
             deadline_ns,
+            is_own: false,
+        }
+    }
+
+    /// Units are given up that were neither spent nor are left.
+    pub(crate) fn hand_back(&mut self, units: u64) {
+        if self.is_own {
+            self.granted -= units;
+        } else {
+            self.returned += units;
         }
     }
 
@@ -53,6 +66,7 @@ impl Lease {
             returned: self.returned,
             left: left + self.parked,
             held: self.held,
+            is_own: self.is_own,
         }
     }
 }
@@ -72,6 +86,8 @@ pub struct Totals {
     pub left: u64,
     /// Units taken and not decided.
     pub held: u64,
+    /// They are this gateway's own to grant.
+    pub is_own: bool,
 }
 
 /// Units of an ended session that somebody still holds. They were settled as
@@ -107,7 +123,7 @@ impl Books {
     /// Ends the present lease, of which the word had `left`.
     pub(crate) fn end_current(&mut self, left: u64) {
         if let Some(mut lease) = self.current.take() {
-            lease.returned += left + lease.parked;
+            lease.hand_back(left + lease.parked);
             lease.parked = 0;
             lease.is_parked = false;
             self.floor = self.floor.max(lease.generation);
@@ -199,7 +215,7 @@ impl Books {
     ) -> Release {
         if let Some(lease) = self.current.as_mut().filter(|l| l.generation == generation) {
             if is_closed {
-                lease.returned += units;
+                lease.hand_back(units);
             } else if lease.is_parked {
                 lease.parked += units;
             } else {
@@ -214,7 +230,7 @@ impl Books {
             };
         }
         if let Some(lease) = self.old.iter_mut().find(|l| l.generation == generation) {
-            lease.returned += units;
+            lease.hand_back(units);
             lease.held -= units;
         } else if let Some(at) = self.voided.iter().position(|v| v.generation == generation) {
             self.voided[at].held -= units;

@@ -140,6 +140,8 @@ pub(crate) struct KeyCore {
     rtt_ns: u64,
     /// Local refusals end then.
     until_ns: u64,
+    /// How long a key stays refused once it was.
+    cooldown_ns: u64,
     /// The highest lane that is refused until then.
     refused_lane: Lane,
     backoff_ns: u64,
@@ -192,6 +194,7 @@ impl KeyCore {
             wants: false,
             rtt_ns: 0,
             until_ns: 0,
+            cooldown_ns: 0,
             refused_lane: Lane(0),
             backoff_ns: BACKOFF_MIN,
             own_generation: 0,
@@ -221,6 +224,11 @@ impl KeyCore {
     /// Samples the slot and decides whether there is something to say.
     pub(crate) fn look(&mut self, clock: &impl Clock) -> Look {
         let now = clock.now_ns();
+        let turn_ns = if self.slot.is_gated() {
+            self.slot.release_due(now)
+        } else {
+            None
+        };
         self.take_sample(now, clock);
         self.update_ask(now);
         let bell = self.bell(now);
@@ -244,6 +252,9 @@ impl KeyCore {
             |moment: u64| again = Some(again.map_or(moment, |known: u64| known.min(moment)));
         if !report && let Some(due) = spends_due {
             at(due);
+        }
+        if let Some(turn_ns) = turn_ns {
+            at(turn_ns);
         }
         if self.sample.waiting > 0 && self.ask == Ask::Refused {
             at(self.until_ns.max(now + MILLISECOND));
@@ -530,12 +541,22 @@ impl KeyCore {
             max_wait_ns: policy.max_wait_us.saturating_mul(1000),
             kind: policy.kind,
             hold_max_ns: policy.hold_max_us.saturating_mul(1000),
+            release_every_ns: policy.release_every_ns,
         });
+        self.cooldown_ns = policy.cooldown_us.saturating_mul(1000);
         self.slot.set_lanes(&policy.lanes);
     }
 }
 
 fn of_lease(level: &Report, totals: &Totals) -> Report {
+    if totals.is_own {
+        // The coordinator granted nothing, and hears what was spent.
+        return Report {
+            generation: totals.generation,
+            spent_total: totals.spent,
+            ..level.clone()
+        };
+    }
     Report {
         generation: totals.generation,
         granted_seen: totals.granted,

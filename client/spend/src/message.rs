@@ -264,6 +264,10 @@ pub struct Policy {
     pub slice_factor_milli: u32,
     /// How long a reservation may stay unsettled; 0: not said.
     pub hold_max_us: u64,
+    /// Of a paced budget: the least time between two units at one gateway.
+    pub release_every_ns: u64,
+    /// How long a key stays refused once it was refused.
+    pub cooldown_us: u64,
     /// Its lanes, the highest first; none: all requests are alike.
     pub lanes: Vec<LaneRule>,
 }

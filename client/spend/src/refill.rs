@@ -11,7 +11,7 @@ use crate::{
     slot::{Inner, Slot, SlotRule},
     sync::Ordering,
     verdict::Code,
-    word::{CLOSED, LEFT_MAX, QUEUED, Word},
+    word::{CLOSED, GATED, LEFT_MAX, QUEUED, Word},
 };
 
 /// What a slot's books say at one moment.
@@ -104,7 +104,10 @@ impl Slot {
         // and fails to take from the old lease by it. A plain store, not a
         // maximum: the new lease may end before the old one would have.
         self.deadline.store(deadline_ns, Ordering::Release);
-        inner.books.current = Some(Lease::new(generation, deadline_ns));
+        inner.books.current = Some(Lease {
+            is_own: self.counts_by_itself(),
+            ..Lease::new(generation, deadline_ns)
+        });
     }
 
     /// Changes the tag and moves what was left into the old lease's returns. The
@@ -149,6 +152,9 @@ impl Slot {
         let Some(lease) = &mut inner.books.current else {
             return 0;
         };
+        if lease.is_own {
+            return 0;
+        }
         let new = granted_total.saturating_sub(lease.granted);
         if new == 0 {
             return 0;
@@ -157,14 +163,15 @@ impl Slot {
         let taken_room = left + lease.held + lease.parked;
         // Nothing becomes left in a slot that was closed: it goes straight back.
         let is_closed = Word(self.word.load(Ordering::Acquire)).is_closed();
-        let room = if is_closed {
+        let is_cooling = inner.gate.cooling_until().is_some();
+        let room = if is_closed || is_cooling {
             0
         } else {
             LEFT_MAX.saturating_sub(taken_room)
         };
         let usable = new.min(room);
         lease.granted += new;
-        lease.returned += new - usable;
+        lease.hand_back(new - usable);
         if lease.is_parked {
             lease.parked += usable;
         } else {
@@ -177,7 +184,10 @@ impl Slot {
     /// is empty. Called with the lock held whenever units came or the queue's
     /// front changed; wakes are called after the lock was let go.
     pub(crate) fn serve(&self, inner: &mut Inner, wakes: &mut Vec<Waker>) {
-        while let Some((ticket, units, _)) = inner.queue.front() {
+        // Through the gate the driver lets them, which knows the time.
+        while let Some((ticket, units, _)) = inner.queue.front()
+            && !inner.gate.is_shut()
+        {
             let Some(generation) = self.set_aside(inner, units) else {
                 break;
             };
@@ -189,6 +199,72 @@ impl Slot {
             // Release: whoever may take again does so after all of the above.
             self.word.fetch_and(!QUEUED, Ordering::AcqRel);
         }
+    }
+
+    /// Lets requests through the gate whose turn has come. Says when the next one's
+    /// is, if units are there for it.
+    pub fn release_due(&self, now_ns: u64) -> Option<u64> {
+        let mut wakes = Vec::new();
+        let mut inner = self.lock();
+        if !inner.gate.is_shut() {
+            return None;
+        }
+        let mut next = None;
+        if inner.gate.thaw(now_ns) {
+            self.unbar(&inner);
+            self.serve(&mut inner, &mut wakes);
+            while let Some((ticket, units, _)) = inner.queue.front() {
+                if self.left() < units {
+                    break;
+                }
+                next = inner.gate.turn_after(now_ns);
+                if next.is_some() {
+                    break;
+                }
+                let Some(generation) = self.set_aside(&mut inner, units) else {
+                    break;
+                };
+                inner.gate.passed(units, now_ns);
+                inner
+                    .queue
+                    .decide(ticket, Decision::Served { generation, units }, &mut wakes);
+            }
+            self.serve(&mut inner, &mut wakes);
+        } else {
+            next = inner.gate.cooling_until();
+        }
+        drop(inner);
+        wakes.into_iter().for_each(Waker::wake);
+        next
+    }
+
+    /// The key cools down: what is left is handed back, and until `until_ns` nothing is
+    /// admitted, whatever comes.
+    pub fn cool(&self, until_ns: u64) {
+        let mut inner = self.lock();
+        inner.gate.cool(until_ns);
+        // First the bar, then what is left: in the word's order a take is before it, or
+        // finds it.
+        self.word.fetch_or(GATED, Ordering::AcqRel);
+        let Some(lease) = &mut inner.books.current else {
+            return;
+        };
+        if lease.is_parked {
+            let parked = std::mem::take(&mut lease.parked);
+            lease.hand_back(parked);
+        }
+        let left = self.left();
+        if self.lower_left(left) {
+            lease.hand_back(left);
+        }
+    }
+
+    /// Until when the key cools down, if it does.
+    pub(crate) fn cooling_until(&self) -> Option<u64> {
+        if !self.is_gated() {
+            return None;
+        }
+        self.lock().gate.cooling_until()
     }
 
     /// The session was renewed: its leases may be spent until `deadline_ns`.
@@ -249,14 +325,14 @@ impl Slot {
         if lease.is_parked {
             let back = units.min(lease.parked);
             lease.parked -= back;
-            lease.returned += back;
+            lease.hand_back(back);
             return back;
         }
         loop {
             let back = units.min(self.left());
             // A spender may be faster; then there is less to give back.
             if back == 0 || self.lower_left(back) {
-                lease.returned += back;
+                lease.hand_back(back);
                 return back;
             }
         }
@@ -449,7 +525,9 @@ impl Slot {
     /// Ends local refusals: units came, or may come.
     pub fn lift_refusal(&self) {
         let inner = self.lock();
-        self.clear_refusal(inner.queue.lanes());
+        if inner.gate.cooling_until().is_none() {
+            self.clear_refusal(inner.queue.lanes());
+        }
     }
 
     /// Units that requests of lanes above this one wait for.
@@ -479,6 +557,20 @@ impl Slot {
         let mut wakes = Vec::new();
         let mut inner = self.lock();
         self.store_rule(rule);
+        self.mark_kind(rule.kind);
+        let lease = inner.books.current.as_ref();
+        if lease.is_some_and(|lease| lease.is_own != self.counts_by_itself()) {
+            // Another kind of budget: what is here was granted in another way, and
+            // nothing of it may be spent any more.
+            self.end_lease(&mut inner);
+        }
+        inner.gate.set_pace(rule.release_every_ns);
+        if inner.gate.is_shut() {
+            self.word.fetch_or(GATED, Ordering::AcqRel);
+        } else {
+            self.unbar(&inner);
+            self.serve(&mut inner, &mut wakes);
+        }
         self.refuse_above(&mut inner, rule.limit.saturating_add(1), &mut wakes);
         drop(inner);
         wakes.into_iter().for_each(Waker::wake);
@@ -501,7 +593,10 @@ impl Slot {
         // Who asks here and waits elsewhere is in need only if too few are left.
         let is_asked = asking.units() > left || !(asking.is_empty() || queue.is_empty());
         let asking = is_asked.then_some(asking);
-        let all = || std::iter::once(queue).chain(asking);
+        // Who only waits for its turn needs nothing more.
+        let is_slow = inner.gate.is_paced() && queue.units() <= left;
+        let queues = [(!is_slow).then_some(queue), asking];
+        let all = || queues.into_iter().flatten();
         sample.waiting_units = all().map(Queue::units).fold(0, u64::saturating_add);
         sample.waiting = all().map(Queue::len).sum();
         sample.lanes.clear();

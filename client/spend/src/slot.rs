@@ -7,6 +7,7 @@ use crate::{
     books::Books,
     clock::Clock,
     failure::{Allowance, FailureMode},
+    gate::Gate,
     kind::BudgetKind,
     lane::{LANES_MAX, Lane, LaneRule},
     line::Line,
@@ -15,7 +16,7 @@ use crate::{
         AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, taken_before_look,
     },
     verdict::{Code, Verdict},
-    word::{LEFT_MAX, Word},
+    word::{ESTIMATE, GATED, LEFT_MAX, Word},
 };
 
 /// Low bits of the packed refusal: the code, and whether it is for ever.
@@ -93,6 +94,7 @@ pub(crate) struct Inner {
     /// Requests that will need units of this key and wait for those of another
     /// one first: the driver asks for them, and nobody has to stand behind them.
     pub(crate) asking: Queue,
+    pub(crate) gate: Gate,
     /// What the policy calls its lanes.
     pub(crate) lanes: Vec<String>,
 }
@@ -108,10 +110,25 @@ impl Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Take {
     Admitted,
+    /// The same of a key that is counted here.
+    Estimated,
     /// Too few units, or requests wait, or closed.
     Short,
     /// Taken after the deadline: forfeit.
     Late,
+}
+
+/// What became of a request at the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtGate {
+    /// Its turn was now, and there were units.
+    Passed,
+    /// The key cools down.
+    Cooling(Verdict),
+    /// There are units, and its turn is later, no earlier than this.
+    Waits(u64),
+    /// Nothing stands in its way but too few units.
+    Open,
 }
 
 /// Where a request stands after the fast path.
@@ -162,6 +179,8 @@ pub struct SlotRule {
     pub max_wait_ns: u64,
     /// How long a reservation may stay unsettled; 0: not said.
     pub hold_max_ns: u64,
+    /// The least time between two units; 0: they go out as they come.
+    pub release_every_ns: u64,
 }
 
 impl Slot {
@@ -269,12 +288,85 @@ impl Slot {
     pub fn try_spend_in(&self, lane: Lane, units: u64, clock: &impl Clock) -> Verdict {
         match self.take(units, clock) {
             Take::Admitted => Verdict::Admitted,
+            Take::Estimated => Verdict::Estimated,
             Take::Short | Take::Late => self.shade(self.try_more(lane, units, clock)),
         }
     }
 
+    pub(crate) fn is_gated(&self) -> bool {
+        Word(self.word.load(Ordering::Acquire)).is_gated()
+    }
+
+    /// What the gate says to a request that found the word barred by it.
+    pub(crate) fn at_gate(&self, lane: Lane, units: u64, clock: &impl Clock) -> AtGate {
+        let now = clock.now_ns();
+        let mut inner = self.lock();
+        let word = Word(self.word.load(Ordering::Acquire));
+        if !word.is_gated() || word.is_closed() || units == 0 {
+            return AtGate::Open;
+        }
+        if !inner.gate.thaw(now) {
+            let until = inner.gate.cooling_until().unwrap_or(now);
+            let retry_after = Some(Duration::from_nanos(until.saturating_sub(now)));
+            let code = Code::Cooldown;
+            return AtGate::Cooling(Verdict::Denied { code, retry_after });
+        }
+        self.unbar(&inner);
+        if units > word.left() {
+            return AtGate::Open;
+        }
+        let ahead = inner.queue.len_down_to(lane) > 0;
+        match inner.gate.turn_after(now) {
+            None if !ahead => {}
+            turn => return AtGate::Waits(turn.unwrap_or(now)),
+        }
+        let Some(generation) = self.set_aside(&mut inner, units) else {
+            return AtGate::Open;
+        };
+        inner.gate.passed(units, now);
+        drop(inner);
+        if self.commit(generation, units, clock) {
+            return AtGate::Passed;
+        }
+        self.release(generation, units);
+        AtGate::Open
+    }
+
+    /// Lets the fast path go on if nothing stands in its way. Called with the lock held.
+    pub(crate) fn unbar(&self, inner: &Inner) {
+        if !inner.gate.is_shut() {
+            // AcqRel: whoever takes from now on does so after all that was done under
+            // the lock.
+            self.word.fetch_and(!GATED, Ordering::AcqRel);
+        }
+    }
+
     fn try_more(&self, lane: Lane, units: u64, clock: &impl Clock) -> Verdict {
-        match self.miss(lane, units, clock) {
+        if self.is_gated() {
+            match self.at_gate(lane, units, clock) {
+                AtGate::Passed => return self.admitted(),
+                AtGate::Cooling(verdict) => {
+                    self.count_refused(units);
+                    return verdict;
+                }
+                AtGate::Waits(turn_ns) => {
+                    self.count_refused(units);
+                    let wait_ns = turn_ns.saturating_sub(clock.now_ns());
+                    return Verdict::Denied {
+                        code: Code::Limit,
+                        retry_after: Some(Duration::from_nanos(wait_ns)),
+                    };
+                }
+                AtGate::Open => {
+                    let take = self.take(units, clock);
+                    if matches!(take, Take::Admitted | Take::Estimated) {
+                        return self.admitted();
+                    }
+                }
+            }
+        }
+        let miss = self.miss(lane, units, clock);
+        match self.settle_own(miss, units, clock) {
             Miss::Answer(verdict) => verdict,
             Miss::Refused(verdict) => {
                 self.count_refused(units);
@@ -342,6 +434,7 @@ impl Slot {
     pub(crate) fn try_take_or_miss(&self, lane: Lane, units: u64, clock: &impl Clock) -> Miss {
         match self.take(units, clock) {
             Take::Admitted => Miss::Answer(Verdict::Admitted),
+            Take::Estimated => Miss::Answer(Verdict::Estimated),
             Take::Short | Take::Late => self.miss(lane, units, clock),
         }
     }
@@ -383,6 +476,9 @@ impl Slot {
                     if self.is_at_bell(word.left() - units) {
                         self.ring();
                     }
+                    if word.0 & ESTIMATE != 0 {
+                        return Take::Estimated;
+                    }
                     return Take::Admitted;
                 }
                 Err(now) => seen = now,
@@ -421,7 +517,11 @@ impl Slot {
     /// trusted for a while only: it may have been raised since, and nobody would
     /// ever say so to a client that does not ask.
     fn is_impossible(&self, units: u64, clock: &impl Clock) -> bool {
-        units > LEFT_MAX || (units > self.limit() && self.is_rule_fresh(clock.now_ns()))
+        let is_above = || {
+            let has_limit = self.kind() != Some(BudgetKind::Unlimited);
+            units > self.limit() && has_limit && self.is_rule_fresh(clock.now_ns())
+        };
+        units > LEFT_MAX || is_above()
     }
 
     pub(crate) fn is_rule_fresh(&self, now_ns: u64) -> bool {
@@ -458,6 +558,13 @@ impl Slot {
         } else {
             Verdict::Unavailable { code }
         }
+    }
+
+    /// Lets a request through without units.
+    pub(crate) fn degrade(&self, units: u64) -> Verdict {
+        self.count_missed(units);
+        self.degraded.fetch_add(units, Ordering::Relaxed);
+        Verdict::Degraded
     }
 
     pub(crate) fn fails_open(&self) -> bool {
@@ -668,7 +775,9 @@ impl Slot {
         if !self.line.is_up() {
             return self.fail(units, Code::Disconnected, clock);
         }
-        if self.to_come.load(Ordering::Relaxed) {
+        // What is paced and here only had to wait for its turn.
+        let is_slow = self.is_gated() && self.left() > 0;
+        if is_slow || self.to_come.load(Ordering::Relaxed) {
             // There is somebody to ask, who has nothing to give yet: that is a
             // no, and not for the failure mode to overrule.
             self.count_refused(units);

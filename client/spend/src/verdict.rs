@@ -9,6 +9,9 @@ use std::{fmt, time::Duration};
 pub enum Verdict {
     /// Allowed, and within the promise: the units were taken from a valid lease.
     Admitted,
+    /// Allowed, as far as this gateway can tell: the budget is counted by each gateway
+    /// for itself, and all together may let more through than the limit.
+    Estimated,
     /// Allowed by the policy's failure mode, outside the promise.
     Degraded,
     /// Only from `try_spend`: nothing is held here yet; an ask is on its way.
@@ -41,7 +44,7 @@ impl Verdict {
     pub fn is_allowed(&self) -> bool {
         matches!(
             self,
-            Self::Admitted | Self::Degraded | Self::Shadowed { .. }
+            Self::Admitted | Self::Estimated | Self::Degraded | Self::Shadowed { .. }
         )
     }
 

@@ -13,7 +13,7 @@ use crate::{
     clock::Clock,
     lane::Lane,
     queue::{Decision, Patience},
-    slot::{Inner, Miss, Slot},
+    slot::{AtGate, Inner, Miss, Slot},
     sync::Ordering,
     verdict::{Code, Verdict},
     word::{QUEUED, Word},
@@ -77,7 +77,21 @@ impl Slot {
         patience: Patience,
         clock: &impl Clock,
     ) -> Begun {
-        match self.try_take_or_miss(lane, units, clock) {
+        if self.is_gated() {
+            match self.at_gate(lane, units, clock) {
+                AtGate::Passed => return Begun::Answered(self.admitted()),
+                // It waits for its turn as long as it waits for an answer otherwise.
+                AtGate::Waits(_) if patience == Patience::OneAnswer => {
+                    let wait_ns = self.max_wait_ns_in(lane);
+                    let patience = Patience::Until(clock.now_ns().saturating_add(wait_ns));
+                    return self.join_queue(lane, units, patience, clock);
+                }
+                AtGate::Waits(_) => return self.join_queue(lane, units, patience, clock),
+                AtGate::Cooling(_) | AtGate::Open => {}
+            }
+        }
+        let miss = self.try_take_or_miss(lane, units, clock);
+        match self.settle_own(miss, units, clock) {
             Miss::Answer(verdict) => Begun::Answered(verdict),
             // Who waits for capacity joins the queue in spite of a refusal.
             Miss::Refused(verdict) => match (patience, verdict.retry_after()) {
@@ -153,9 +167,15 @@ impl Slot {
         }
         let ticket = inner.queue.push(lane, units, patience);
         self.serve(&mut inner, &mut wakes);
+        let is_shut = inner.gate.is_shut();
         drop(inner);
         wakes.into_iter().for_each(Waker::wake);
-        self.ring_unless_asked(lane);
+        if is_shut {
+            // The driver's timers see to its turn.
+            self.ring();
+        } else {
+            self.ring_unless_asked(lane);
+        }
         Begun::Waits(Waiter {
             slot: Arc::clone(self),
             lane,
@@ -190,6 +210,9 @@ impl Slot {
     /// Moves units from what is left to what is held, for somebody who holds the lock.
     /// Says of which lease they are.
     pub(crate) fn set_aside(&self, inner: &mut Inner, units: u64) -> Option<u64> {
+        if inner.gate.cooling_until().is_some() {
+            return None;
+        }
         let lease = inner
             .books
             .current
@@ -234,7 +257,9 @@ impl Slot {
         units: u64,
         wakes: &mut Vec<Waker>,
     ) {
-        let is_closed = Word(self.word.load(Ordering::Acquire)).is_closed();
+        // Nothing is left while the key cools down.
+        let is_closed = Word(self.word.load(Ordering::Acquire)).is_closed()
+            || inner.gate.cooling_until().is_some();
         let raise = |units| self.raise_left(units);
         if inner.books.release(generation, units, is_closed, raise) == Release::ToLeft {
             self.serve(inner, wakes);
@@ -314,7 +339,7 @@ impl Waiter {
         match decision {
             Decision::Served { generation, units } => {
                 if self.slot.commit(generation, units, clock) {
-                    return Verdict::Admitted;
+                    return self.slot.admitted();
                 }
                 self.slot.release(generation, units);
                 if Word(self.slot.word.load(Ordering::Acquire)).is_closed() {

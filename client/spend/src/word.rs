@@ -1,4 +1,4 @@
-//! The one word that a spender swaps: units left, two flags, and a tag that
+//! The one word that a spender swaps: units left, four flags, and a tag that
 //! changes with every lease. Knows nothing of deadlines or totals.
 
 /// Bits of the unit count.
@@ -9,10 +9,14 @@ pub(crate) const LEFT_MAX: u64 = (1 << LEFT_BITS) - 1;
 pub(crate) const QUEUED: u64 = 1 << LEFT_BITS;
 /// Nothing will ever be admitted from this slot again.
 pub(crate) const CLOSED: u64 = 1 << (LEFT_BITS + 1);
-/// One step of the tag. It takes 22 bits and wraps: a spender would have to
-/// sleep between two of its instructions through 4,194,304 leases of one key,
+/// Units go out under the lock only, in their turn: the key cools down or is paced.
+pub(crate) const GATED: u64 = 1 << (LEFT_BITS + 2);
+/// What is admitted is an estimate.
+pub(crate) const ESTIMATE: u64 = 1 << (LEFT_BITS + 3);
+/// One step of the tag. It takes 20 bits and wraps: a spender would have to
+/// sleep between two of its instructions through 1,048,576 leases of one key,
 /// and wake up at exactly the same count, to mistake one for another.
-const TAG_ONE: u64 = 1 << (LEFT_BITS + 2);
+const TAG_ONE: u64 = 1 << (LEFT_BITS + 4);
 
 /// A value of the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +31,13 @@ impl Word {
         self.0 & CLOSED != 0
     }
 
+    pub(crate) fn is_gated(self) -> bool {
+        self.0 & GATED != 0
+    }
+
     /// Whether `try_spend` must leave the units alone.
     pub(crate) fn is_barred(self) -> bool {
-        self.0 & (CLOSED | QUEUED) != 0
+        self.0 & (CLOSED | QUEUED | GATED) != 0
     }
 
     /// The first word of the next lease: another tag, nothing left.
@@ -44,17 +52,18 @@ mod tests {
 
     #[test]
     fn the_next_lease_keeps_the_flags_and_changes_the_tag() {
-        let word = Word(7 | QUEUED);
+        let word = Word(7 | QUEUED | ESTIMATE);
         let next = word.next_lease();
         assert_eq!(next.left(), 0);
         assert!(next.is_barred());
         assert_ne!(next.0 & !LEFT_MAX, word.0 & !LEFT_MAX);
         assert!(!next.is_closed());
+        assert_eq!(next.0 & ESTIMATE, ESTIMATE);
     }
 
     #[test]
     fn the_tag_wraps_without_touching_the_flags() {
-        let last = Word(!(QUEUED | CLOSED));
+        let last = Word(!(QUEUED | CLOSED | GATED | ESTIMATE));
         assert_eq!(last.next_lease(), Word(0));
     }
 }

@@ -9,6 +9,7 @@ use super::{Ask, BACKOFF_MAX, BACKOFF_MIN, KeyCore, Told};
 use crate::{
     books::Totals,
     clock::SECOND,
+    kind::BudgetKind,
     lane::{LANES_MAX, Lane},
     message::{KeyGrant, LaneWaiting, Refusal},
     refill::Granted,
@@ -313,7 +314,8 @@ impl KeyCore {
         {
             units = new;
             // What went to requests of higher lanes says nothing to those below.
-            if self.sample.lanes.len() < 2 || self.slot.left() > 0 {
+            let is_cooling = self.slot.cooling_until().is_some();
+            if !is_cooling && (self.sample.lanes.len() < 2 || self.slot.left() > 0) {
                 self.until_ns = 0;
                 self.backoff_ns = rtt_ns.clamp(BACKOFF_MIN, BACKOFF_MAX);
                 self.slot.lift_refusal();
@@ -323,7 +325,14 @@ impl KeyCore {
         self.slot.renew(deadline_ns, now);
         // A lease that is late already must not be forfeited unit by unit.
         self.slot.park_if_late(now);
+        if grant.refusal.is_none() && self.grant_own(grant, now) {
+            return;
+        }
         match (self.ask, grant.refusal) {
+            // It is about the key, whatever was asked.
+            (ask, Some(refusal)) if refusal.code == Code::Cooldown => {
+                self.refuse(refusal, ask.granted_since(grant), now);
+            }
             // An answer to an earlier ask says nothing about this one.
             (Ask::Sent { seq, .. }, _) if grant.basis_seq < seq => {}
             (ask @ (Ask::Sent { .. } | Ask::Refused), Some(refusal)) => {
@@ -356,6 +365,39 @@ impl KeyCore {
         }
     }
 
+    /// Takes what this gateway may spend by itself of a key that it counts by itself.
+    /// Says whether the answer is dealt with.
+    fn grant_own(&mut self, grant: &KeyGrant, now: u64) -> bool {
+        // Not every message says what is free.
+        let is_told = grant.holders > 0 || self.slot.kind() == Some(BudgetKind::Unlimited);
+        if !is_told || grant.generation == 0 || !self.slot.counts_by_itself() {
+            return false;
+        }
+        let spent_known = if grant.generation == self.generation {
+            self.spent_acked
+        } else {
+            0
+        };
+        match self.slot.grant_own(grant.free, grant.holders, spent_known) {
+            None => return false,
+            Some(0) => {
+                // The others have spent it: until somebody's spends are old.
+                let pause = (self.demand.window_ns() / 20).clamp(BACKOFF_MIN, BACKOFF_MAX);
+                self.until_ns = now.saturating_add(pause);
+                self.refused_lane = Lane(0);
+                self.settle_ask(Ask::Refused);
+                self.slot.refuse(Code::Limit, self.until_ns, false);
+            }
+            Some(_) => {
+                self.until_ns = 0;
+                self.slot.lift_refusal();
+                self.wants = false;
+                self.settle_ask(Ask::None);
+            }
+        }
+        true
+    }
+
     /// What was granted since it was told meets the want, or part of it.
     fn note_granted(&mut self, grant: &KeyGrant) {
         let Some(told) = &self.told else { return };
@@ -378,6 +420,12 @@ impl KeyCore {
         }
         let for_ever = refusal.retry_after_us == 0 && refusal.code != Code::Limit;
         let stated = refusal.retry_after_us.saturating_mul(1000);
+        let mut code = refusal.code;
+        let mut stated = stated;
+        if code == Code::Limit && self.cooldown_ns > 0 {
+            code = Code::Cooldown;
+            stated = stated.max(self.cooldown_ns);
+        }
         let pause = if for_ever {
             BACKOFF_MAX
         } else {
@@ -385,6 +433,9 @@ impl KeyCore {
         };
         self.until_ns = now.saturating_add(pause);
         self.backoff_ns = (2 * self.backoff_ns).min(BACKOFF_MAX);
+        if code == Code::Cooldown {
+            self.slot.cool(self.until_ns);
+        }
         let lane = Lane(refusal.lane);
         self.refused_lane = lane;
         // The ask goes on for those who wait in a lane above.
@@ -396,8 +447,7 @@ impl KeyCore {
             }
             _ => self.settle_ask(Ask::Refused),
         }
-        self.slot
-            .refuse_from(lane, refusal.code, self.until_ns, for_ever);
+        self.slot.refuse_from(lane, code, self.until_ns, for_ever);
     }
 
     /// Refuses everything for now, for a reason that no coordinator stated.

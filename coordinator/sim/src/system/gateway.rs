@@ -224,7 +224,7 @@ pub(super) const fn answer(id: u64, at_us: u64, verdict: Verdict, waited: bool) 
 
 fn verdict(told: Told) -> Verdict {
     match told {
-        Told::Admitted => Verdict::Admitted,
+        Told::Admitted | Told::Estimated => Verdict::Admitted,
         Told::Denied { retry_after, .. } => Verdict::Refused {
             retry_after_us: retry_after
                 .map(|after| u64::try_from(after.as_micros()).unwrap_or(u64::MAX)),

@@ -270,6 +270,8 @@ fn told_policy(policy: &Policy) -> message::Policy {
         },
         window_us: policy.kind.own_timescale_us(),
         shadow: policy.shadow,
+        kind: leasehold_spend::BudgetKind::from_text(policy.kind.as_str()),
+        cooldown_us: policy.cooldown_us,
         slice_factor_milli: policy.slice_factor_milli,
         lanes: policy
             .lanes

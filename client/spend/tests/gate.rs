@@ -1,0 +1,247 @@
+//! Keys that cool down and keys that are paced: units that are there do not go out
+//! before their time.
+
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod fixture;
+
+use std::{
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use fixture::{Client, MS, grant, policy};
+use leasehold_spend::{
+    At, Begun, BudgetKind, Code, Patience, SECOND, Verdict, Waiter,
+    message::{Incoming, KeyGrant, Policy, Refusal},
+};
+
+fn refusal(code: Code, retry_after_us: u64) -> Option<Refusal> {
+    Some(Refusal {
+        code,
+        retry_after_us,
+        lane: 0,
+    })
+}
+
+fn waits(client: &Client, patience: Patience) -> Waiter {
+    match client.slot.spend(1, patience, &At(client.now)) {
+        Begun::Waits(waiter) => waiter,
+        Begun::Answered(verdict) => panic!("answered {verdict:?}"),
+    }
+}
+
+fn told(waiter: &mut Waiter, client: &Client) -> Option<Verdict> {
+    match waiter.poll(&mut Context::from_waker(Waker::noop()), &At(client.now)) {
+        Poll::Ready(verdict) => Some(verdict),
+        Poll::Pending => None,
+    }
+}
+
+/// What the key is told now: its code, and after how long to try again.
+fn denial(client: &Client) -> Option<(Code, Duration)> {
+    match client.spend(1) {
+        Verdict::Denied { code, retry_after } => Some((code, retry_after.unwrap())),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_key_that_cools_down_admits_nothing_of_what_is_left_or_comes() {
+    let mut client = Client::open().with(10);
+    let cooling = KeyGrant {
+        refusal: refusal(Code::Cooldown, 5_000_000),
+        ..grant(5, 10)
+    };
+    client.hear(Incoming::Granted(vec![cooling]));
+    assert_eq!(
+        denial(&client),
+        Some((Code::Cooldown, Duration::from_secs(5)))
+    );
+    client.hear(Incoming::Granted(vec![grant(5, 20)]));
+    client.after(4 * SECOND);
+    let (code, retry_after) = denial(&client).unwrap();
+    assert_eq!((code, retry_after.as_millis()), (Code::Cooldown, 1_000));
+    assert!(client.slot.hold(1).is_none());
+    let report = client.report(5);
+    // All of it is somebody else's meanwhile.
+    assert_eq!(
+        (report.returned_total, report.spent_total, report.left),
+        (20, 0, 0)
+    );
+}
+
+#[test]
+fn after_a_cool_down_what_is_granted_is_spent_as_before() {
+    let mut client = Client::open().with(10);
+    let cooling = KeyGrant {
+        refusal: refusal(Code::Cooldown, 5_000_000),
+        ..grant(5, 10)
+    };
+    client.hear(Incoming::Granted(vec![cooling]));
+    let until = Patience::Until(client.now + 60 * SECOND);
+    let mut patient = waits(&client, until);
+    client.after(5 * SECOND);
+    client.outgoing();
+    client.hear(Incoming::Granted(vec![grant(5, 13)]));
+    assert_eq!(told(&mut patient, &client), Some(Verdict::Admitted));
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    assert_eq!(client.spend(1), Verdict::Empty);
+}
+
+#[test]
+fn units_that_are_held_while_the_key_cools_down_go_back() {
+    let mut client = Client::open().with(10);
+    let hold = client.slot.hold(3).unwrap();
+    client.slot.cool(client.now + 5 * SECOND);
+    drop(hold);
+    let report = client.report(5);
+    assert_eq!(
+        (report.returned_total, report.left, report.held),
+        (10, 0, 0)
+    );
+}
+
+#[test]
+fn a_refusal_of_a_policy_with_a_cool_down_is_one_whoever_says_so() {
+    let mut client = Client::open();
+    assert_eq!(client.spend(1), Verdict::Empty);
+    let seq = client.sync().seq;
+    let cooling = Policy {
+        cooldown_us: 3_000_000,
+        ..policy(100)
+    };
+    let refused = KeyGrant {
+        refusal: refusal(Code::Limit, 10_000),
+        policy: Some(cooling),
+        ..KeyGrant::default()
+    };
+    client.synced(seq, vec![refused]);
+    assert_eq!(
+        denial(&client),
+        Some((Code::Cooldown, Duration::from_secs(3)))
+    );
+}
+
+const EVERY: u64 = 10 * MS;
+
+/// A client of a budget that lets one unit out each 10 ms, with so many units.
+fn paced(units: u64) -> Client {
+    let mut client = Client::open();
+    assert_eq!(client.spend(1), Verdict::Empty);
+    let seq = client.sync().seq;
+    let policy = Policy {
+        kind: BudgetKind::Paced,
+        release_every_ns: EVERY,
+        ..policy(100)
+    };
+    let granted = KeyGrant {
+        policy: Some(policy),
+        ..grant(5, units)
+    };
+    client.synced(seq, vec![granted]);
+    client.outgoing();
+    client
+}
+
+#[test]
+fn a_paced_key_lets_one_out_in_its_turn_and_says_when_the_next_ones_is() {
+    let mut client = paced(10);
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    let (code, retry_after) = denial(&client).unwrap();
+    assert_eq!(code, Code::Limit);
+    assert!(retry_after <= Duration::from_millis(10) && retry_after > Duration::from_millis(4));
+    client.after(EVERY);
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    assert_eq!(client.report(5).spent_total, 2);
+}
+
+#[test]
+fn who_waits_at_a_paced_key_goes_in_order_by_the_drivers_timers_alone() {
+    let mut client = paced(10);
+    let until = Patience::Until(client.now + 60 * SECOND);
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    let mut queue: Vec<_> = (0..5).map(|_| waits(&client, until)).collect();
+    let mut moments = Vec::new();
+    let began = client.now;
+    while moments.len() < 5 {
+        client.outgoing();
+        let ready = queue.iter_mut().filter_map(|waiter| told(waiter, &client));
+        let ready: Vec<_> = ready.collect();
+        for verdict in &ready {
+            assert_eq!(*verdict, Verdict::Admitted);
+            moments.push((client.now - began) / MS);
+        }
+        queue.drain(..ready.len());
+        client.now = client.core.next_wake().unwrap().max(client.now + 1);
+        assert!(client.now < began + SECOND, "{moments:?}");
+    }
+    assert!(
+        moments.is_sorted_by(|one, next| next - one == 10),
+        "{moments:?}"
+    );
+}
+
+#[test]
+fn nobody_overtakes_the_queue_of_a_paced_key() {
+    let mut client = paced(10);
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    let mut first = waits(&client, Patience::Until(client.now + SECOND));
+    client.after(EVERY);
+    assert_eq!(denial(&client).map(|(code, _)| code), Some(Code::Limit));
+    client.outgoing();
+    assert_eq!(told(&mut first, &client), Some(Verdict::Admitted));
+}
+
+#[test]
+fn who_only_waits_for_its_turn_asks_for_nothing() {
+    let mut client = paced(50);
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    let until = Patience::Until(client.now + 60 * SECOND);
+    let waiting: Vec<_> = (0..5).map(|_| waits(&client, until)).collect();
+    for sync in client.syncs() {
+        assert!(
+            sync.reports.iter().all(|report| report.waiting == 0),
+            "{sync:?}"
+        );
+    }
+    drop(waiting);
+}
+
+#[test]
+fn a_spend_at_a_paced_key_waits_no_longer_than_for_an_answer() {
+    let mut client = paced(50);
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    let waiter = waits(&client, Patience::OneAnswer);
+    // It is not the answer to an ask that ends its wait.
+    let refused = KeyGrant {
+        refusal: refusal(Code::Limit, 1_000),
+        policy: None,
+        ..grant(5, 50)
+    };
+    client.hear(Incoming::Granted(vec![refused]));
+    client.after(250 * MS);
+    let verdict = waiter.give_up(&At(client.now));
+    assert!(
+        matches!(
+            verdict,
+            Verdict::Denied {
+                code: Code::Limit,
+                ..
+            }
+        ),
+        "{verdict:?}"
+    );
+}
+
+#[test]
+fn a_policy_that_is_no_longer_paced_frees_what_is_left() {
+    let mut client = paced(10);
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    client.hear(Incoming::Granted(vec![grant(5, 10)]));
+    for _ in 0..9 {
+        assert_eq!(client.spend(1), Verdict::Admitted);
+    }
+}
