@@ -24,7 +24,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{LogError, Promise};
+use crate::{
+    ChargeSample, Correction, Joint, LogError, PeriodSample, PermitLook, Promise, Settlement,
+};
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +50,18 @@ pub enum Record {
     Pause(Pause),
     /// Nobody holds units of a key any more.
     Quiet(Quiet),
+    /// An account was corrected by hand.
+    Correction(Correction),
+    /// A key's books in its period were read.
+    Period(PeriodSample),
+    /// A permit's holder looked at it.
+    Permit(PermitLook),
+    /// A reservation was settled.
+    Settlement(Settlement),
+    /// Several keys were spent from at once.
+    Joint(Joint),
+    /// What became of a key's units was read.
+    Charges(ChargeSample),
 }
 
 /// A key's rule was put: the first one, or another.
@@ -309,6 +323,18 @@ pub struct History {
     pub pauses: Vec<Pause>,
     /// When keys were left alone.
     pub quiet: Vec<Quiet>,
+    /// Corrections by hand.
+    pub corrections: Vec<Correction>,
+    /// Books of periods.
+    pub periods: Vec<PeriodSample>,
+    /// Looks at permits.
+    pub permits: Vec<PermitLook>,
+    /// Reservations that were settled.
+    pub settlements: Vec<Settlement>,
+    /// Requests for several keys.
+    pub joints: Vec<Joint>,
+    /// Books of what became of units.
+    pub charges: Vec<ChargeSample>,
 }
 
 impl History {
@@ -324,6 +350,12 @@ impl History {
             Record::Request(request) => self.requests.push(request),
             Record::Pause(pause) => self.pauses.push(pause),
             Record::Quiet(quiet) => self.quiet.push(quiet),
+            Record::Correction(correction) => self.corrections.push(correction),
+            Record::Period(sample) => self.periods.push(sample),
+            Record::Permit(look) => self.permits.push(look),
+            Record::Settlement(settlement) => self.settlements.push(settlement),
+            Record::Joint(joint) => self.joints.push(joint),
+            Record::Charges(sample) => self.charges.push(sample),
         }
     }
 
@@ -360,6 +392,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+    use crate::Change;
 
     fn one_of_each() -> Vec<Record> {
         let operation = |acknowledged, act| {
@@ -371,7 +404,7 @@ mod tests {
                 act,
             })
         };
-        vec![
+        let mut records = vec![
             Record::Edit(Edit {
                 key: "acme/a".to_owned(),
                 call_ns: 1,
@@ -460,6 +493,75 @@ mod tests {
                 from_ns: 5,
                 settle_ns: 6,
                 max_drift_ppm: 1_000,
+            }),
+        ];
+        records.extend(of_the_kinds());
+        records
+    }
+
+    fn of_the_kinds() -> Vec<Record> {
+        let (gateway, key) = ("gw-1".to_owned(), "acme/a".to_owned());
+        let correction = |change| {
+            Record::Correction(Correction {
+                key: "acme/a".to_owned(),
+                id: "order-1".to_owned(),
+                call_ns: 1,
+                return_ns: 2,
+                acknowledged: false,
+                change,
+            })
+        };
+        let look = |valid_ns| {
+            Record::Permit(PermitLook {
+                gateway: "gw-1".to_owned(),
+                key: "acme/a".to_owned(),
+                number: 1,
+                units: 1,
+                call_ns: 1,
+                return_ns: 2,
+                valid_ns,
+            })
+        };
+        vec![
+            correction(Change::Adjust(-5)),
+            correction(Change::Reset),
+            look(None),
+            look(Some(9)),
+            Record::Period(PeriodSample {
+                key: key.clone(),
+                call_ns: 1,
+                return_ns: 2,
+                number: 3,
+                carried: 4,
+                counted: 5,
+                outstanding: 6,
+            }),
+            Record::Settlement(Settlement {
+                gateway: gateway.clone(),
+                key: key.clone(),
+                call_ns: 1,
+                return_ns: 2,
+                reserved: 3,
+                used: 4,
+                charged: 3,
+                overrun: 1,
+            }),
+            Record::Joint(Joint {
+                gateway,
+                parts: vec![(key.clone(), 1), ("acme/b".to_owned(), 5)],
+                call_ns: 1,
+                return_ns: 2,
+                admitted: true,
+            }),
+            Record::Charges(ChargeSample {
+                key,
+                call_ns: 1,
+                return_ns: 2,
+                spent: 3,
+                presumed_spent: 4,
+                outstanding: 5,
+                extra: 6,
+                overrun: 7,
             }),
         ]
     }

@@ -21,19 +21,27 @@
 mod admissions;
 mod agreement;
 mod bucket_exactness;
+mod charges;
+mod concurrency_exactness;
 mod conservation;
+mod corrections;
 mod edited_exactness;
 mod history;
 mod linearizability;
 mod liveness;
 mod lost_acks;
 mod lost_units;
+mod period_exactness;
+mod records;
 mod reopening;
+mod total_exactness;
 mod verdict;
 mod window_exactness;
 
 pub use admissions::{Admission, AdmissionLog, AdmissionWriter, LogError};
 pub use agreement::{books_agree, digests_agree};
+pub use charges::{all_or_none, settlements};
+pub use concurrency_exactness::judge_permits;
 pub use conservation::conservation;
 pub use edited_exactness::judge_edited;
 pub use history::{
@@ -44,7 +52,10 @@ pub use linearizability::linearizability;
 pub use liveness::{Resumption, grants_resume, patience};
 pub use lost_acks::lost_acks;
 pub use lost_units::lost_units;
+pub use period_exactness::{PeriodQuota, judge_periods, period_books};
+pub use records::{Change, ChargeSample, Correction, Joint, PeriodSample, PermitLook, Settlement};
 pub use reopening::judge_without_outages;
+pub use total_exactness::{judge_total, total_books};
 pub use verdict::{Verdict, Violation};
 
 use serde::{Deserialize, Serialize};
