@@ -5,6 +5,7 @@ use leasehold_key::{Key, Pattern};
 
 use crate::{
     correction::Change,
+    edit::Edit,
     policy::{Calendar, Policy},
     settings::Settings,
 };
@@ -194,6 +195,9 @@ pub enum Command {
     CorrectPeriod(Roll),
     /// Replaces the cluster's settings.
     PutSettings(Settings),
+    /// An operator changes rules or settings, on conditions and under a name. The five
+    /// commands above for the same say neither.
+    Edit(Edit),
     /// Records that a node id was used by a disk, for ever.
     RegisterNode {
         /// The id.

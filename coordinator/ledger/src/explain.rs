@@ -115,7 +115,7 @@ impl Ledger {
         Explanation {
             matching: matching
                 .into_iter()
-                .map(|(pattern, budget)| (pattern.clone(), budget.rule.clone()))
+                .map(|(pattern, budget)| (pattern.clone(), budget.terms.rule.clone()))
                 .collect(),
             applies,
             nearest,

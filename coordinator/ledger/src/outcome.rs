@@ -148,8 +148,21 @@ pub enum CommandOutcome {
         /// It was done before: nothing changed now.
         repeated: bool,
     },
+    /// An edit, in the order of its changes.
+    Edited(Vec<Edited>),
     /// Nothing was changed.
     Refused(CommandRefusal),
+}
+
+/// What became of one change of an edit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edited {
+    /// Whether it was otherwise before.
+    pub changed: bool,
+    /// The version in force; 0: nothing is, or settings, which have none.
+    pub version: u64,
+    /// What is in force: see [`crate::RuleView::tag`]; none: nothing is.
+    pub tag: Option<u64>,
 }
 
 /// What became of a central spend.
@@ -216,6 +229,18 @@ pub enum CommandRefusal {
     },
     /// A value is outside its range; the text names the field and the range.
     Invalid(String),
+    /// What is in force is not what the change expects.
+    PreconditionFailed {
+        /// The tag of what is; none: nothing is.
+        present: Option<u64>,
+    },
+    /// One of several changes is refused, so that none was made.
+    OneOfMany {
+        /// Its place among them.
+        place: usize,
+        /// Why.
+        why: Box<CommandRefusal>,
+    },
 }
 
 /// An account's books at a moment.

@@ -5,7 +5,15 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use leasehold_key::{Key, Pattern, PatternMap};
 
-use crate::{digest, entry::Rule, kind, policy::Policy, wire};
+use crate::{
+    digest,
+    edit::Terms,
+    entry::Rule,
+    history::{Author, History},
+    kind,
+    policy::Policy,
+    wire,
+};
 
 /// A policy under its name.
 #[derive(Clone, Debug)]
@@ -13,16 +21,33 @@ pub(crate) struct NamedPolicy {
     pub(crate) policy: Arc<Policy>,
     /// The latest edit after which keys without an account start exhausted.
     pub(crate) strict_from_us: Option<u64>,
+    pub(crate) history: History<Arc<Policy>>,
+}
+
+impl NamedPolicy {
+    /// Changes with everything that is shown of it.
+    pub(crate) fn tag(&self) -> u64 {
+        let hash = digest::bytes(&wire::policy_bytes(&self.policy));
+        digest::words([10, hash, self.history.number()])
+    }
 }
 
 /// A pattern's rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
-    pub(crate) rule: Rule,
+    pub(crate) terms: Terms,
     /// The latest edit after which keys without an account start exhausted.
     pub(crate) strict_from_us: Option<u64>,
+    pub(crate) history: History<Terms>,
     /// What accounts share that follow it.
     pub(crate) binding: Arc<Binding>,
+}
+
+impl Budget {
+    /// Changes with everything that is shown of it.
+    pub(crate) fn tag(&self) -> u64 {
+        digest::words([11, wire::terms_hash(&self.terms), self.history.number()])
+    }
 }
 
 /// The rule that accounts follow, shared by all that do.
@@ -36,6 +61,8 @@ pub(crate) struct Binding {
     pub(crate) policy: Arc<Policy>,
     /// Keys without an account start with nothing free at this time.
     pub(crate) strict_from_us: Option<u64>,
+    /// Accounts that may follow it at once; none: what the settings say.
+    pub(crate) accounts_max: Option<u64>,
     /// The part of the binding in the account's hash.
     pub(crate) hash: u64,
 }
@@ -65,6 +92,7 @@ impl Binding {
             policy_name,
             policy,
             strict_from_us: None,
+            accounts_max: None,
             hash,
         }
     }
@@ -76,6 +104,7 @@ impl Binding {
             policy_name: Some(name.to_owned()),
             policy: Arc::clone(&policy.policy),
             strict_from_us: strict_from_us.max(policy.strict_from_us),
+            accounts_max: None,
             hash: 2,
         }
     }
@@ -85,6 +114,7 @@ impl Binding {
         policy: Arc<Policy>,
         policy_name: Option<String>,
         strict_from_us: Option<u64>,
+        accounts_max: Option<u64>,
     ) -> Self {
         let hash = digest::words([1, digest::bytes(pattern.as_str().as_bytes())]);
         Self {
@@ -93,6 +123,7 @@ impl Binding {
             policy_name,
             policy,
             strict_from_us,
+            accounts_max,
             hash,
         }
     }
@@ -152,34 +183,46 @@ impl Rules {
     pub(crate) fn user_of(&self, policy: &str) -> Option<&Pattern> {
         self.budgets
             .iter()
-            .find(|(_, budget)| matches!(&budget.rule, Rule::Named(name) if name == policy))
+            .find(|(_, budget)| matches!(&budget.terms.rule, Rule::Named(name) if name == policy))
             .map(|(pattern, _)| pattern)
     }
 
     /// Sets a policy, and the bindings of the budgets that follow it.
-    pub(crate) fn put_policy(&mut self, name: &str, policy: Policy, now_us: u64) {
+    pub(crate) fn put_policy(
+        &mut self,
+        name: &str,
+        policy: Policy,
+        author: Option<Author<'_>>,
+        now_us: u64,
+    ) {
+        let policy = Arc::new(policy);
         let old = self.policies.get(name);
         let strict = old
             .is_some_and(|old| kind::forgets_too_early(&old.policy.kind, &policy.kind))
             .then_some(now_us);
         let strict_from_us = strict.max(old.and_then(|old| old.strict_from_us));
+        let before = old.map(|old| Arc::clone(&old.policy));
+        let history = old.map(|old| old.history.clone()).unwrap_or_default();
+        let history = history.edited(before, Arc::clone(&policy), author, policy_hash);
         self.restore_policy(
             name,
             NamedPolicy {
-                policy: Arc::new(policy),
+                policy,
                 strict_from_us,
+                history,
             },
         );
         let users: Vec<Pattern> = self
             .budgets
             .iter()
-            .filter(|(_, budget)| matches!(&budget.rule, Rule::Named(user) if user == name))
+            .filter(|(_, budget)| matches!(&budget.terms.rule, Rule::Named(user) if user == name))
             .map(|(pattern, _)| pattern.clone())
             .collect();
         for pattern in users {
             if let Some(budget) = self.budgets.get(&pattern) {
-                let (rule, strict_from_us) = (budget.rule.clone(), budget.strict_from_us);
-                self.restore_budget(pattern, rule, strict_from_us);
+                let (terms, strict_from_us) = (budget.terms.clone(), budget.strict_from_us);
+                let history = budget.history.clone();
+                self.restore_budget(pattern, terms, strict_from_us, history);
             }
         }
         if self
@@ -195,13 +238,21 @@ impl Rules {
     /// Takes out a policy that nothing follows.
     pub(crate) fn delete_policy(&mut self, name: &str) {
         if let Some(old) = Arc::make_mut(&mut self.policies).remove(name) {
-            self.hashes.remove(policy_hash(name, &old));
+            self.hashes.remove(named_policy_hash(name, &old));
         }
     }
 
     /// Sets a pattern's rule. Its policy exists.
-    pub(crate) fn put_budget(&mut self, pattern: Pattern, rule: Rule, now_us: u64) {
-        let new = self.policy_of(&rule).map(|(policy, _)| policy.kind.clone());
+    pub(crate) fn put_budget(
+        &mut self,
+        pattern: Pattern,
+        terms: Terms,
+        author: Option<Author<'_>>,
+        now_us: u64,
+    ) {
+        let new = self
+            .policy_of(&terms.rule)
+            .map(|(policy, _)| policy.kind.clone());
         let old = self.budgets.get(&pattern);
         let strict = match (old, &new) {
             (Some(old), Some(new)) => {
@@ -211,7 +262,10 @@ impl Rules {
         };
         // Of the budget as it was, what a named policy's edits made strict too.
         let strict_from_us = strict.max(old.and_then(|old| old.binding.strict_from_us));
-        self.restore_budget(pattern, rule, strict_from_us);
+        let before = old.map(|old| old.terms.clone());
+        let history = old.map(|old| old.history.clone()).unwrap_or_default();
+        let history = history.edited(before, terms.clone(), author, wire::terms_hash);
+        self.restore_budget(pattern, terms, strict_from_us, history);
     }
 
     /// Takes out a pattern's rule.
@@ -246,12 +300,24 @@ impl Rules {
         let inline = self
             .budgets
             .iter()
-            .filter_map(|(_, budget)| match &budget.rule {
+            .filter_map(|(_, budget)| match &budget.terms.rule {
                 Rule::Inline(policy) => Some(policy),
                 Rule::Named(_) => None,
             });
         let named = self.policies.values().map(|named| named.policy.as_ref());
         named.chain(inline)
+    }
+
+    /// Whether there is anything that formats before version 6 cannot say, besides what
+    /// policies have.
+    pub(crate) fn is_newer(&self) -> bool {
+        let mut budgets = self.budgets.iter();
+        self.policies
+            .values()
+            .any(|named| !named.history.is_empty())
+            || budgets.any(|(_, budget)| {
+                budget.terms.accounts_max.is_some() || !budget.history.is_empty()
+            })
     }
 
     /// The policy that a rule names or is.
@@ -267,9 +333,9 @@ impl Rules {
 
     /// Puts in a policy as it is.
     pub(crate) fn restore_policy(&mut self, name: &str, policy: NamedPolicy) {
-        self.hashes.add(policy_hash(name, &policy));
+        self.hashes.add(named_policy_hash(name, &policy));
         if let Some(old) = Arc::make_mut(&mut self.policies).insert(name.to_owned(), policy) {
-            self.hashes.remove(policy_hash(name, &old));
+            self.hashes.remove(named_policy_hash(name, &old));
         }
     }
 
@@ -277,13 +343,14 @@ impl Rules {
     pub(crate) fn restore_budget(
         &mut self,
         pattern: Pattern,
-        rule: Rule,
+        terms: Terms,
         strict_from_us: Option<u64>,
+        history: History<Terms>,
     ) -> bool {
-        let Some((policy, policy_strict_from_us)) = self.policy_of(&rule) else {
+        let Some((policy, policy_strict_from_us)) = self.policy_of(&terms.rule) else {
             return false;
         };
-        let name = match &rule {
+        let name = match &terms.rule {
             Rule::Named(name) => Some(name.clone()),
             Rule::Inline(_) => None,
         };
@@ -292,10 +359,12 @@ impl Rules {
             policy,
             name,
             strict_from_us.max(policy_strict_from_us),
+            terms.accounts_max,
         ));
         let budget = Budget {
-            rule,
+            terms,
             strict_from_us,
+            history,
             binding,
         };
         self.hashes.add(budget_hash(&pattern, &budget));
@@ -332,7 +401,7 @@ impl Rules {
         let mut sum = digest::Sum::default();
         sum.add(self.default_hash());
         for (name, policy) in self.policies.iter() {
-            sum.add(policy_hash(name, policy));
+            sum.add(named_policy_hash(name, policy));
         }
         for (pattern, budget) in self.budgets.iter() {
             sum.add(budget_hash(pattern, budget));
@@ -341,10 +410,16 @@ impl Rules {
     }
 }
 
-fn policy_hash(name: &str, policy: &NamedPolicy) -> u64 {
-    digest::bytes(&wire::named_policy_bytes(name, policy))
+pub(crate) fn policy_hash(policy: &Arc<Policy>) -> u64 {
+    digest::bytes(&wire::policy_bytes(policy))
+}
+
+fn named_policy_hash(name: &str, policy: &NamedPolicy) -> u64 {
+    let hash = digest::bytes(&wire::named_policy_bytes(name, policy));
+    policy.history.hashed_with(hash)
 }
 
 fn budget_hash(pattern: &Pattern, budget: &Budget) -> u64 {
-    digest::bytes(&wire::budget_bytes(pattern, budget))
+    let hash = digest::bytes(&wire::budget_bytes(pattern, budget));
+    budget.history.hashed_with(hash)
 }

@@ -18,12 +18,13 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
     account::Account,
-    entry::{Rule, SessionId},
+    entry::SessionId,
     kind::Periods,
     ledger::Ledger,
     policy::Policy,
     rules::{Rules, Source as RuleSource},
     sessions::{Session, Tombstone},
+    settings::Settings,
     shards::Shards,
     spent_once::{Name, Remembered},
     wire::{self, FormatError, Header, Record, RecordKind, VERSION},
@@ -161,8 +162,13 @@ impl Ledger {
                     ledger.rules.restore_policy(&name, policy);
                 }
                 RecordKind::Budget(message) => {
-                    let (pattern, rule, strict_from_us) = wire::read_budget(message)?;
-                    if !ledger.rules.restore_budget(pattern, rule, strict_from_us) {
+                    let budget = wire::read_budget(message)?;
+                    if !ledger.rules.restore_budget(
+                        budget.pattern,
+                        budget.terms,
+                        budget.strict_from_us,
+                        budget.history,
+                    ) {
                         return Err(SnapshotError::Damaged("a budget's policy is missing"));
                     }
                 }
@@ -238,6 +244,27 @@ impl FrozenLedger {
         self.digest
     }
 
+    pub(crate) const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    pub(crate) const fn settings(&self) -> &Settings {
+        &self.header.settings
+    }
+
+    pub(crate) fn periods(&self) -> &Periods {
+        &self.periods
+    }
+
+    pub(crate) const fn inherited_until_us(&self) -> u64 {
+        self.header.inherited_until_us
+    }
+
+    /// In the order of their keys.
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = &Account> {
+        self.accounts.iter().map(|(_, account)| account)
+    }
+
     /// The lowest version that says all of it.
     fn version(&self) -> u32 {
         // A restored ledger has an id, and one that knows its ancestors is restored.
@@ -249,6 +276,7 @@ impl FrozenLedger {
         let newer = self.header.format_version > 0
             || !self.periods.is_empty()
             || !self.spent_once.is_empty()
+            || self.rules.is_newer()
             || self.accounts.iter().any(|(_, a)| a.is_newer());
         let least = if newer { wire::VERSION_OF_KINDS } else { 1 };
         self.stored_policies().map(wire::version_of).fold(
@@ -259,19 +287,14 @@ impl FrozenLedger {
         )
     }
 
-    /// Every policy that some record holds.
+    /// Every policy that some record holds, those of histories aside: these are newer.
     fn stored_policies(&self) -> impl Iterator<Item = &Policy> {
-        let named = self.rules.policies().values().map(|named| &*named.policy);
-        let budgets = self.rules.budgets().iter();
-        let inline = budgets.filter_map(|(_, budget)| match &budget.rule {
-            Rule::Inline(policy) => Some(policy),
-            Rule::Named(_) => None,
-        });
+        let rules = self.rules.policies_in_force();
         let accounts = self.accounts.iter();
         let kept = accounts
             .filter(|(_, account)| account.binding.source == RuleSource::Gone)
             .map(|(_, account)| &*account.binding.policy);
-        named.chain(inline).chain(kept)
+        rules.chain(kept)
     }
 
     /// Its canonical bytes, in chunks of at most [`CHUNK_BYTES_MAX`].

@@ -247,14 +247,17 @@ impl Ledger {
         self.rules
             .budgets()
             .iter()
-            .map(|(pattern, budget)| (pattern, &budget.rule))
+            .map(|(pattern, budget)| (pattern, &budget.terms.rule))
             .collect()
     }
 
     /// The rule of exactly this pattern.
     #[must_use]
     pub fn budget(&self, pattern: &Pattern) -> Option<&Rule> {
-        self.rules.budgets().get(pattern).map(|budget| &budget.rule)
+        self.rules
+            .budgets()
+            .get(pattern)
+            .map(|budget| &budget.terms.rule)
     }
 
     /// The disk that used a node id.

@@ -1,14 +1,11 @@
 //! Commands of operators and of the service: judged first, then done.
 
-use std::sync::Arc;
-
 use crate::{
-    entry::{Command, Rule, SessionId},
+    edit::{Expect, Terms},
+    entry::{Command, SessionId},
     ledger::Ledger,
     outcome::{CommandOutcome, CommandRefusal},
-    policy::{Policy, check_name},
     sessions::Session,
-    settings::Settings,
     wire::VERSION as FORMAT_VERSION,
 };
 
@@ -38,10 +35,21 @@ pub(crate) fn command(ledger: &mut Ledger, command: &Command) -> CommandOutcome 
             leases,
         } => Ok(settle::settle(ledger, *session, identity, leases)),
         Command::EndSession { session } => end_session(ledger, *session),
-        Command::PutPolicy { name, policy } => put_policy(ledger, name, policy),
-        Command::DeletePolicy { name } => delete_policy(ledger, name),
-        Command::PutBudget { pattern, rule } => put_budget(ledger, pattern, rule),
-        Command::DeleteBudget { pattern } => delete_budget(ledger, pattern),
+        Command::PutPolicy { name, policy } => edit::one(ledger, |draft| {
+            draft.put_policy(name, policy, &Expect::Anything, None)
+        }),
+        Command::DeletePolicy { name } => {
+            edit::one(ledger, |draft| draft.delete_policy(name, &Expect::Anything))
+        }
+        Command::PutBudget { pattern, rule } => {
+            let terms = Terms::from(rule.clone());
+            edit::one(ledger, |draft| {
+                draft.put_budget(pattern, &terms, &Expect::Anything, None)
+            })
+        }
+        Command::DeleteBudget { pattern } => edit::one(ledger, |draft| {
+            draft.delete_budget(pattern, &Expect::Anything)
+        }),
         Command::Spend { key, units } => {
             spend::spend(ledger, key, *units, None).map(CommandOutcome::Spent)
         }
@@ -68,7 +76,10 @@ pub(crate) fn command(ledger: &mut Ledger, command: &Command) -> CommandOutcome 
         }
         Command::CoolDown { key } => Ok(cool_down(ledger, key)),
         Command::CorrectPeriod(bounds) => roll::correct(ledger, bounds),
-        Command::PutSettings(settings) => put_settings(ledger, settings),
+        Command::PutSettings(settings) => edit::one(ledger, |draft| {
+            draft.put_settings(settings, &Expect::Anything)
+        }),
+        Command::Edit(edit) => edit::edit(ledger, edit),
         Command::RegisterNode { node_id, disk_id } => register_node(ledger, *node_id, *disk_id),
         Command::RaiseFormat { version } => Ok(raise_format(ledger, *version)),
         Command::NameCluster { cluster_id } => Ok(name_cluster(ledger, *cluster_id)),
@@ -116,76 +127,6 @@ fn end_session(ledger: &mut Ledger, id: SessionId) -> Done {
     Ok(CommandOutcome::Done { changed })
 }
 
-fn put_policy(ledger: &mut Ledger, name: &str, policy: &Policy) -> Done {
-    check_name("name", name).map_err(invalid)?;
-    policy.validate().map_err(invalid)?;
-    if ledger
-        .rules
-        .policies()
-        .get(name)
-        .is_some_and(|old| *old.policy == *policy)
-    {
-        return Ok(NOTHING_TO_DO);
-    }
-    ledger.rules.put_policy(name, policy.clone(), ledger.now_us);
-    edit::follow_rules(ledger, |account| {
-        account.binding.policy_name.as_deref() == Some(name)
-    });
-    Ok(DONE)
-}
-
-fn delete_policy(ledger: &mut Ledger, name: &str) -> Done {
-    if !ledger.rules.policies().contains_key(name) {
-        return Err(CommandRefusal::NoSuchPolicy);
-    }
-    if ledger.settings.default_policy.as_deref() == Some(name) {
-        return Err(CommandRefusal::PolicyInUse {
-            by: "default_policy".to_owned(),
-        });
-    }
-    if let Some(pattern) = ledger.rules.user_of(name) {
-        return Err(CommandRefusal::PolicyInUse {
-            by: pattern.to_string(),
-        });
-    }
-    ledger.rules.delete_policy(name);
-    Ok(DONE)
-}
-
-fn put_budget(ledger: &mut Ledger, pattern: &leasehold_key::Pattern, rule: &Rule) -> Done {
-    match rule {
-        Rule::Named(name) if !ledger.rules.policies().contains_key(name) => {
-            return Err(CommandRefusal::NoSuchPolicy);
-        }
-        Rule::Named(_) => {}
-        Rule::Inline(policy) => policy.validate().map_err(invalid)?,
-    }
-    if ledger
-        .rules
-        .budgets()
-        .get(pattern)
-        .is_some_and(|old| old.rule == *rule)
-    {
-        return Ok(NOTHING_TO_DO);
-    }
-    ledger
-        .rules
-        .put_budget(pattern.clone(), rule.clone(), ledger.now_us);
-    edit::follow_rules(ledger, |account| pattern.matches(&account.key));
-    Ok(DONE)
-}
-
-fn delete_budget(ledger: &mut Ledger, pattern: &leasehold_key::Pattern) -> Done {
-    if ledger.rules.budgets().get(pattern).is_none() {
-        return Err(CommandRefusal::NoSuchBudget);
-    }
-    ledger.rules.delete_budget(pattern);
-    edit::follow_rules(ledger, |account| {
-        account.binding.pattern.as_ref() == Some(pattern)
-    });
-    Ok(DONE)
-}
-
 /// The key stays refused for its policy's cool-down, from now on, unless it does so
 /// already.
 fn cool_down(ledger: &mut Ledger, key: &leasehold_key::Key) -> CommandOutcome {
@@ -196,30 +137,6 @@ fn cool_down(ledger: &mut Ledger, key: &leasehold_key::Key) -> CommandOutcome {
     CommandOutcome::Done {
         changed: changed == Some(true),
     }
-}
-
-fn put_settings(ledger: &mut Ledger, settings: &Settings) -> Done {
-    settings.validate().map_err(invalid)?;
-    if let Some(name) = &settings.default_policy
-        && !ledger.rules.policies().contains_key(name)
-    {
-        return Err(CommandRefusal::NoSuchPolicy);
-    }
-    if *settings == *ledger.settings {
-        return Ok(NOTHING_TO_DO);
-    }
-    let old = Arc::clone(&ledger.settings);
-    ledger.set_settings(settings.clone());
-    if settings.default_policy != old.default_policy {
-        ledger
-            .rules
-            .put_default(settings.default_policy.as_deref(), ledger.now_us);
-        edit::follow_rules(ledger, |account| account.binding.pattern.is_none());
-    }
-    if settings.max_drift_ppm != old.max_drift_ppm {
-        edit::follow_drift(ledger);
-    }
-    Ok(DONE)
 }
 
 fn register_node(ledger: &mut Ledger, node_id: u64, disk_id: u128) -> Done {

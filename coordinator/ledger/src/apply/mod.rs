@@ -3,6 +3,7 @@
 
 mod command;
 mod correct;
+mod draft;
 mod edit;
 mod expiry;
 mod grant;
@@ -12,6 +13,8 @@ mod spend;
 mod sync;
 
 pub(crate) use command::command;
+pub(crate) use draft::{Draft, Reach, settings_tag};
+pub(crate) use edit::rebinding;
 pub(crate) use expiry::expire_due;
 pub(crate) use grant::grant;
 pub(crate) use roll::roll;
@@ -80,7 +83,10 @@ pub(crate) fn fresh_books(ledger: &Ledger, binding: &Binding, now_us: u64) -> Bo
 
 /// Whether one more account may follow a rule.
 pub(crate) fn has_room(ledger: &Ledger, binding: &Binding) -> bool {
-    ledger.accounts.following(binding.pattern.as_ref()) < ledger.settings.accounts_per_pattern_max
+    let most = binding
+        .accounts_max
+        .unwrap_or(ledger.settings.accounts_per_pattern_max);
+    ledger.accounts.following(binding.pattern.as_ref()) < most
 }
 
 /// The first moment at which more units of an account can be free: by time, or

@@ -5,9 +5,11 @@ use thiserror::Error;
 
 use super::{
     CalendarMessage, IdMessage, PolicyMessage, RuleMessage, SettingsMessage, VERSION,
-    VERSION_OF_IDS, VERSION_OF_KINDS, read_calendar, read_cluster_id, read_id, read_key,
-    read_pattern, read_policy, read_rule, read_settings, settings_version, version_of,
-    write_calendar, write_cluster_id, write_id, write_policy, write_rule, write_settings,
+    VERSION_OF_IDS, VERSION_OF_KINDS,
+    edit::{EditMessage, read_edit, write_edit},
+    read_calendar, read_cluster_id, read_id, read_key, read_pattern, read_policy, read_rule,
+    read_settings, settings_version, version_of, write_calendar, write_cluster_id, write_id,
+    write_policy, write_rule, write_settings,
 };
 use crate::{
     correction::Change,
@@ -155,7 +157,7 @@ struct GrantMessage {
 struct CommandMessage {
     #[prost(
         oneof = "CommandKind",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 20"
     )]
     kind: Option<CommandKind>,
 }
@@ -197,6 +199,9 @@ enum CommandKind {
     /// From version 6 on.
     #[prost(uint32, tag = "15")]
     RaiseFormat(u32),
+    /// From version 6 on.
+    #[prost(message, tag = "20")]
+    Edit(EditMessage),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -281,7 +286,8 @@ impl Command {
             | Command::Correct { .. }
             | Command::CoolDown { .. }
             | Command::CorrectPeriod(_)
-            | Command::RaiseFormat { .. } => VERSION_OF_KINDS,
+            | Command::RaiseFormat { .. }
+            | Command::Edit(_) => VERSION_OF_KINDS,
             Command::PutSettings(settings) => settings_version(settings),
             _ => 1,
         }
@@ -521,6 +527,7 @@ fn write_command(command: &Command) -> CommandMessage {
         Command::CoolDown { key } => CommandKind::CoolDown(key.as_str().to_owned()),
         Command::CorrectPeriod(bounds) => CommandKind::CorrectPeriod(write_roll(bounds)),
         Command::PutSettings(settings) => CommandKind::PutSettings(write_settings(settings)),
+        Command::Edit(edit) => CommandKind::Edit(write_edit(edit)),
         Command::RegisterNode { node_id, disk_id } => {
             let (disk_upper, disk_lower) = digest::halves(*disk_id);
             CommandKind::RegisterNode(RegisterNodeMessage {
@@ -608,6 +615,7 @@ fn read_command(message: CommandMessage) -> Result<Command, FormatError> {
             CommandKind::PutSettings(settings) => {
                 Command::PutSettings(read_settings(Some(settings))?)
             }
+            CommandKind::Edit(edit) => Command::Edit(read_edit(edit)?),
             CommandKind::RegisterNode(register) => Command::RegisterNode {
                 node_id: register.node_id,
                 disk_id: digest::whole(register.disk_upper, register.disk_lower),

@@ -5,6 +5,7 @@
 //! version are under `tests/golden/`.
 
 mod account;
+mod edit;
 mod entry;
 mod state;
 
@@ -16,7 +17,7 @@ pub(crate) use state::{
     named_policy_bytes, named_policy_record, node_record, period_bytes, period_record,
     policy_bytes, read_budget, read_header, read_named_policy, read_period, read_session,
     read_spent_once, read_tombstone, session_record, settings_bytes, spent_once_bytes,
-    spent_once_record, tombstone_record,
+    spent_once_record, terms_hash, tombstone_record,
 };
 
 use leasehold_key::{Key, Pattern};

@@ -14,10 +14,12 @@ use super::{
 };
 use crate::{
     digest,
-    entry::{Rule, SessionId},
+    edit::Terms,
+    entry::SessionId,
+    history::{History, Version},
     kind::Period,
     policy::{Calendar, Policy},
-    rules::{Budget, NamedPolicy},
+    rules::{self, Budget, NamedPolicy},
     sessions::{Session, Tombstone, TombstoneLease},
     settings::Settings,
     spent_once::{Name, Remembered},
@@ -88,6 +90,22 @@ pub(crate) struct NamedPolicyMessage {
     policy: Option<PolicyMessage>,
     #[prost(uint64, optional, tag = "3")]
     strict_from_us: Option<u64>,
+    /// From version 6 on. The oldest first; the last one is what is in force, and has
+    /// no policy.
+    #[prost(message, repeated, tag = "4")]
+    versions: Vec<PolicyVersionMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PolicyVersionMessage {
+    #[prost(uint64, tag = "1")]
+    number: u64,
+    #[prost(string, tag = "2")]
+    by: String,
+    #[prost(int64, tag = "3")]
+    wall_unix_us: i64,
+    #[prost(message, optional, tag = "4")]
+    policy: Option<PolicyMessage>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -98,6 +116,26 @@ pub(crate) struct BudgetMessage {
     rule: Option<RuleMessage>,
     #[prost(uint64, optional, tag = "4")]
     strict_from_us: Option<u64>,
+    /// From version 6 on, as everything below.
+    #[prost(uint64, optional, tag = "5")]
+    accounts_max: Option<u64>,
+    /// The oldest first; the last one is what is in force, and has no terms.
+    #[prost(message, repeated, tag = "6")]
+    versions: Vec<BudgetVersionMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct BudgetVersionMessage {
+    #[prost(uint64, tag = "1")]
+    number: u64,
+    #[prost(oneof = "RuleMessage", tags = "2, 3")]
+    rule: Option<RuleMessage>,
+    #[prost(uint64, optional, tag = "4")]
+    accounts_max: Option<u64>,
+    #[prost(string, tag = "5")]
+    by: String,
+    #[prost(int64, tag = "6")]
+    wall_unix_us: i64,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -232,14 +270,26 @@ pub(crate) fn settings_bytes(settings: &Settings) -> Vec<u8> {
     write_settings(settings).encode_to_vec()
 }
 
-/// A named policy in bytes, for hashes.
+/// A named policy in bytes without its history, for hashes.
 pub(crate) fn named_policy_bytes(name: &str, policy: &NamedPolicy) -> Vec<u8> {
     write_named_policy(name, policy).encode_to_vec()
 }
 
-/// A budget in bytes, for hashes.
+/// A budget in bytes without its history, for hashes.
 pub(crate) fn budget_bytes(pattern: &Pattern, budget: &Budget) -> Vec<u8> {
     write_budget(pattern, budget).encode_to_vec()
+}
+
+/// The hash of what a budget says.
+pub(crate) fn terms_hash(terms: &Terms) -> u64 {
+    let message = BudgetMessage {
+        pattern: String::new(),
+        rule: Some(write_rule(&terms.rule)),
+        strict_from_us: None,
+        accounts_max: terms.accounts_max,
+        versions: Vec::new(),
+    };
+    digest::bytes(&message.encode_to_vec())
 }
 
 pub(crate) fn header_record(header: &Header) -> RecordKind {
@@ -277,22 +327,56 @@ fn write_named_policy(name: &str, policy: &NamedPolicy) -> NamedPolicyMessage {
         name: name.to_owned(),
         policy: Some(write_policy(&policy.policy)),
         strict_from_us: policy.strict_from_us,
+        versions: Vec::new(),
     }
 }
 
 pub(crate) fn named_policy_record(name: &str, policy: &NamedPolicy) -> RecordKind {
-    RecordKind::Policy(write_named_policy(name, policy))
+    let mut message = write_named_policy(name, policy);
+    message.versions = written(&policy.history, |version, is_present| {
+        PolicyVersionMessage {
+            number: version.number,
+            by: version.by.clone(),
+            wall_unix_us: version.wall_unix_us,
+            policy: (!is_present).then(|| write_policy(&version.value)),
+        }
+    });
+    RecordKind::Policy(message)
+}
+
+/// The versions of a history; the last one is what is in force.
+fn written<T: Clone, M>(history: &History<T>, write: impl Fn(&Version<T>, bool) -> M) -> Vec<M> {
+    let present = history.number();
+    let versions = history.versions();
+    versions
+        .map(|version| write(version, version.number == present))
+        .collect()
 }
 
 pub(crate) fn read_named_policy(
     message: NamedPolicyMessage,
 ) -> Result<(String, NamedPolicy), FormatError> {
     let policy = Arc::new(read_policy(message.policy)?);
+    let mut history = History::default();
+    for version in message.versions {
+        let value = match version.policy {
+            Some(older) => Arc::new(read_policy(Some(older))?),
+            None => Arc::clone(&policy),
+        };
+        let version = Version {
+            number: version.number,
+            by: version.by,
+            wall_unix_us: version.wall_unix_us,
+            value,
+        };
+        history.restore(version, rules::policy_hash);
+    }
     Ok((
         message.name,
         NamedPolicy {
             policy,
             strict_from_us: message.strict_from_us,
+            history,
         },
     ))
 }
@@ -300,23 +384,64 @@ pub(crate) fn read_named_policy(
 fn write_budget(pattern: &Pattern, budget: &Budget) -> BudgetMessage {
     BudgetMessage {
         pattern: pattern.as_str().to_owned(),
-        rule: Some(write_rule(&budget.rule)),
+        rule: Some(write_rule(&budget.terms.rule)),
         strict_from_us: budget.strict_from_us,
+        accounts_max: budget.terms.accounts_max,
+        versions: Vec::new(),
     }
 }
 
 pub(crate) fn budget_record(pattern: &Pattern, budget: &Budget) -> RecordKind {
-    RecordKind::Budget(write_budget(pattern, budget))
+    let mut message = write_budget(pattern, budget);
+    message.versions = written(&budget.history, |version, is_present| {
+        let older = (!is_present).then_some(&version.value);
+        BudgetVersionMessage {
+            number: version.number,
+            rule: older.map(|terms| write_rule(&terms.rule)),
+            accounts_max: older.and_then(|terms| terms.accounts_max),
+            by: version.by.clone(),
+            wall_unix_us: version.wall_unix_us,
+        }
+    });
+    RecordKind::Budget(message)
 }
 
-pub(crate) fn read_budget(
-    message: BudgetMessage,
-) -> Result<(Pattern, Rule, Option<u64>), FormatError> {
-    Ok((
-        read_pattern(&message.pattern)?,
-        read_rule(message.rule)?,
-        message.strict_from_us,
-    ))
+/// A budget as it is stored.
+pub(crate) struct StoredBudget {
+    pub(crate) pattern: Pattern,
+    pub(crate) terms: Terms,
+    pub(crate) strict_from_us: Option<u64>,
+    pub(crate) history: History<Terms>,
+}
+
+pub(crate) fn read_budget(message: BudgetMessage) -> Result<StoredBudget, FormatError> {
+    let terms = Terms {
+        rule: read_rule(message.rule)?,
+        accounts_max: message.accounts_max,
+    };
+    let mut history = History::default();
+    for version in message.versions {
+        let value = match version.rule {
+            Some(older) => Terms {
+                rule: read_rule(Some(older))?,
+                accounts_max: version.accounts_max,
+            },
+            None => terms.clone(),
+        };
+        let version = Version {
+            number: version.number,
+            by: version.by,
+            wall_unix_us: version.wall_unix_us,
+            value,
+        };
+        history.restore(version, terms_hash);
+    }
+    Ok(StoredBudget {
+        pattern: read_pattern(&message.pattern)?,
+        terms,
+        strict_from_us: message.strict_from_us,
+        history,
+    })
 }
 
 pub(crate) fn node_record(node_id: u64, disk_id: u128) -> RecordKind {

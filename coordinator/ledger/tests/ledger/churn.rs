@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_key::Pattern;
 use leasehold_ledger::{
     Ledger,
     correction::Change,
+    edit::{Edit, Expect, Guarded, RuleChange, Terms},
     entry::{Command, Entry, Grant, Report, Rule, SessionId, SettledLease, SpentAge},
     policy::Policy,
     settings::Settings,
@@ -93,8 +95,9 @@ impl Churn {
         let name = self.draw.of(&["p", "q"]).to_owned();
         let pattern = pattern(self.draw.of(&PATTERNS));
         let policy = self.draw.policy();
-        let command = match self.draw.below(6) {
+        let command = match self.draw.below(10) {
             0 => Command::DeleteBudget { pattern },
+            6..10 => self.edit_of_several(name, pattern, policy),
             1 => Command::PutBudget {
                 pattern,
                 rule: Rule::Named(name),
@@ -107,6 +110,32 @@ impl Churn {
             },
         };
         self.log.command(command);
+    }
+
+    /// All or none of them; the first one often expects what is not so.
+    fn edit_of_several(&mut self, name: String, pattern: Pattern, policy: Policy) -> Command {
+        let tag = self.log.ledger.policy_view(&name).map(|seen| seen.tag);
+        let expect = match self.draw.below(4) {
+            0 => Expect::Absent,
+            1 => Expect::OneOf(tag.into_iter().collect()),
+            _ => Expect::Anything,
+        };
+        let rule = match self.draw.below(2) {
+            0 => Rule::Named(name.clone()),
+            _ => Rule::Inline(self.draw.policy()),
+        };
+        let accounts_max = self.draw.of(&[None, Some(1), Some(7)]);
+        let put_policy = Guarded {
+            change: RuleChange::PutPolicy { name, policy },
+            expect,
+        };
+        let terms = Terms { rule, accounts_max };
+        let put_budget = Guarded::from(RuleChange::PutBudget { pattern, terms });
+        Command::Edit(Edit {
+            changes: vec![put_policy, put_budget],
+            by: self.draw.of(&["", "ada", "grace"]).to_owned(),
+            wall_unix_us: i64::try_from(self.log.now_us()).unwrap(),
+        })
     }
 
     fn settings(&mut self) {

@@ -3,9 +3,11 @@
 //! limit that ever was in force. Knows nothing of what honest clients say.
 
 use leasehold_ledger::{
+    Preview,
     correction::Change,
+    edit::{Edit, Expect, Guarded, RuleChange, Terms},
     entry::{Command, Entry, Grant, Report, Roll, Rule, SessionId, SettledLease, SpentAge, Sync},
-    outcome::CommandOutcome,
+    outcome::{CommandOutcome, CommandRefusal},
     policy::{Calendar, Kind, PeriodUnit, Policy, UNITS_MAX, WINDOW_US_MAX, WINDOW_US_MIN},
     settings::Settings,
 };
@@ -48,6 +50,18 @@ enum Word {
     Day(i64, bool),
     Settings(Settings),
     Grant(u128, usize, u64),
+    /// Several edits at once, each with its condition and its cap, and their author.
+    Edit(Vec<(Word, Expectation, Option<u64>)>, String),
+}
+
+/// What an edit expects; tags are relative to what is known.
+#[derive(Clone, Debug)]
+enum Expectation {
+    Anything,
+    Absent,
+    Present,
+    Seen,
+    Never(u64),
 }
 
 /// What is said of a lease: of the n-th newest that the session has of the key.
@@ -196,8 +210,34 @@ fn some_settings() -> impl Strategy<Value = Settings> {
         )
 }
 
+fn edit() -> impl Strategy<Value = Word> {
+    let change = prop_oneof![
+        3 => (0..NAMES.len(), a_policy()).prop_map(|(name, policy)| Word::Policy(name, policy)),
+        1 => (0..NAMES.len()).prop_map(Word::DropPolicy),
+        4 => (0..PATTERNS.len(), prop_oneof![
+            (0..NAMES.len()).prop_map(Ok),
+            a_policy().prop_map(Err),
+        ]).prop_map(|(pattern, rule)| Word::Budget(pattern, rule)),
+        1 => (0..PATTERNS.len()).prop_map(Word::DropBudget),
+        1 => some_settings().prop_map(Word::Settings),
+    ];
+    let expect = prop_oneof![
+        4 => Just(Expectation::Anything),
+        1 => Just(Expectation::Absent),
+        1 => Just(Expectation::Present),
+        2 => Just(Expectation::Seen),
+        1 => any::<u64>().prop_map(Expectation::Never),
+    ];
+    let cap =
+        prop_oneof![3 => Just(None), 2 => (0..4_u64).prop_map(Some), 1 => amount().prop_map(Some)];
+    let by = prop_oneof![4 => "[a-z]{0,8}", 1 => Just("é".repeat(65))];
+    (prop::collection::vec((change, expect, cap), 0..4), by)
+        .prop_map(|(changes, by)| Word::Edit(changes, by))
+}
+
 fn word() -> impl Strategy<Value = Word> {
     prop_oneof![
+        4 => edit(),
         8 => (session(), amount(), any::<bool>(), prop::bool::weighted(0.1), claims()).prop_map(
             |(session, seq, renew, close, reports)| Word::Sync { session, seq, renew, close, reports }
         ),
@@ -277,6 +317,68 @@ fn report(log: &Log, session: u128, claim: &Claim) -> Report {
     }
 }
 
+fn guarded(log: &Log, word: Word, expect: Expectation, accounts_max: Option<u64>) -> Guarded {
+    let ledger = &log.ledger;
+    let (change, seen) = match word {
+        Word::Policy(name, policy) => {
+            let name = NAMES[name].to_owned();
+            let seen = ledger.policy_view(&name).map(|seen| seen.tag);
+            (RuleChange::PutPolicy { name, policy }, seen)
+        }
+        Word::DropPolicy(name) => {
+            let name = NAMES[name].to_owned();
+            let seen = ledger.policy_view(&name).map(|seen| seen.tag);
+            (RuleChange::DeletePolicy { name }, seen)
+        }
+        Word::Budget(at, rule) => {
+            let pattern = pattern(PATTERNS[at]);
+            let seen = ledger.budget_view(&pattern).map(|seen| seen.tag);
+            let terms = Terms {
+                rule: self::rule(rule),
+                accounts_max,
+            };
+            (RuleChange::PutBudget { pattern, terms }, seen)
+        }
+        Word::DropBudget(at) => {
+            let pattern = pattern(PATTERNS[at]);
+            let seen = ledger.budget_view(&pattern).map(|seen| seen.tag);
+            (RuleChange::DeleteBudget { pattern }, seen)
+        }
+        Word::Settings(settings) => (
+            RuleChange::PutSettings(settings),
+            Some(ledger.settings_tag()),
+        ),
+        word => panic!("{word:?} is no edit"),
+    };
+    let expect = match expect {
+        Expectation::Anything => Expect::Anything,
+        Expectation::Absent => Expect::Absent,
+        Expectation::Present => Expect::Present,
+        Expectation::Seen => Expect::OneOf(seen.into_iter().collect()),
+        Expectation::Never(tag) => Expect::OneOf(vec![tag]),
+    };
+    Guarded { change, expect }
+}
+
+fn rule(rule: Result<usize, Policy>) -> Rule {
+    match rule {
+        Ok(name) => Rule::Named(NAMES[name].to_owned()),
+        Err(policy) => Rule::Inline(policy),
+    }
+}
+
+/// The policies that somebody wants to be in force.
+fn policies_in(word: &Word) -> Vec<&Policy> {
+    match word {
+        Word::Policy(_, policy) | Word::Budget(_, Err(policy)) => vec![policy],
+        Word::Edit(changes, _) => {
+            let words = changes.iter();
+            words.flat_map(|(word, ..)| policies_in(word)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 fn say(log: &Log, entry: &mut Entry, word: Word) {
     let command = match word {
         Word::Sync {
@@ -336,10 +438,7 @@ fn say(log: &Log, entry: &mut Entry, word: Word) {
         },
         Word::Budget(at, rule) => Command::PutBudget {
             pattern: pattern(PATTERNS[at]),
-            rule: match rule {
-                Ok(name) => Rule::Named(NAMES[name].to_owned()),
-                Err(policy) => Rule::Inline(policy),
-            },
+            rule: self::rule(rule),
         },
         Word::DropBudget(at) => Command::DeleteBudget {
             pattern: pattern(PATTERNS[at]),
@@ -377,8 +476,65 @@ fn say(log: &Log, entry: &mut Entry, word: Word) {
             Command::CorrectPeriod(roll)
         }
         Word::Settings(settings) => Command::PutSettings(settings),
+        Word::Edit(changes, by) => Command::Edit(Edit {
+            changes: changes
+                .into_iter()
+                .map(|(word, expect, cap)| guarded(log, word, expect, cap))
+                .collect(),
+            by,
+            wall_unix_us: -1,
+        }),
     };
     entry.commands.push(command);
+}
+
+/// What was said of an edit that is alone in its entry, and how things stood.
+struct Foreseen {
+    preview: Result<Preview, CommandRefusal>,
+    debt_before: u64,
+}
+
+fn foreseen(log: &Log, entry: &Entry) -> Option<Foreseen> {
+    let [Command::Edit(edit)] = entry.commands.as_slice() else {
+        return None;
+    };
+    // What else an entry does would be between the two; and it expires and drops.
+    let mut before = log.ledger.clone();
+    let alone = Entry {
+        commands: Vec::new(),
+        grants: Vec::new(),
+        ..entry.clone()
+    };
+    before.apply(log.index() + 1, &alone);
+    let accounts = before.accounts("", None, 100);
+    Some(Foreseen {
+        preview: before.freeze().preview(edit, 0),
+        debt_before: accounts.iter().map(|account| account.debt).sum(),
+    })
+}
+
+impl Foreseen {
+    /// The edit did what was foreseen: it is refused alike, and debts grew by as much
+    /// where none shrank.
+    fn check(&self, log: &Log, outcome: &CommandOutcome) -> Result<(), TestCaseError> {
+        match (&self.preview, outcome) {
+            (Err(why), CommandOutcome::Refused(refused)) => prop_assert_eq!(why, refused),
+            (Ok(preview), CommandOutcome::Edited(edited)) => {
+                prop_assert_eq!(&preview.changes, edited);
+                let debt: u64 = log
+                    .ledger
+                    .accounts("", None, 100)
+                    .iter()
+                    .map(|a| a.debt)
+                    .sum();
+                prop_assert!(debt <= self.debt_before + preview.debt);
+                let worst: u64 = preview.worst.iter().map(|(_, debt)| debt).sum();
+                prop_assert_eq!(worst, preview.debt, "there are few keys");
+            }
+            (preview, outcome) => prop_assert!(false, "{preview:?} became {outcome:?}"),
+        }
+        Ok(())
+    }
 }
 
 proptest! {
@@ -403,10 +559,10 @@ proptest! {
             log.advance(step.advance_us);
             let mut entry = Entry::default();
             for word in step.words {
-                if let Word::Policy(_, policy) | Word::Budget(_, Err(policy)) = &word
-                    && policy.validate().is_ok()
-                {
-                    largest = bound(policy).and_then(|bound| Some(largest?.max(bound)));
+                for policy in policies_in(&word) {
+                    if policy.validate().is_ok() {
+                        largest = bound(policy).and_then(|bound| Some(largest?.max(bound)));
+                    }
                 }
                 say(&log, &mut entry, word);
             }
@@ -416,7 +572,11 @@ proptest! {
                 .iter()
                 .map(|command| matches!(command, Command::PutSettings(settings) if settings.validate().is_err()))
                 .collect();
+            let foreseen = foreseen(&log, &entry);
             let applied = log.stamped(&entry);
+            if let Some(foreseen) = foreseen {
+                foreseen.check(&log, &applied.commands[0])?;
+            }
             for (outcome, is_invalid) in applied.commands.iter().zip(settings) {
                 prop_assert!(!is_invalid || matches!(outcome, CommandOutcome::Refused(_)));
             }

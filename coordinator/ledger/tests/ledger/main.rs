@@ -7,6 +7,7 @@
 )]
 
 mod churn;
+mod edits;
 mod golden;
 mod hostile;
 mod intervals;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use leasehold_ledger::{
+    edit::{Edit, Expect, Guarded, RuleChange},
     entry::{Command, Entry, Grant, Report, Rule, SessionId, SettledLease, SpentAge, Sync},
     outcome::{Code, CommandOutcome},
     policy::Kind,
@@ -84,6 +85,27 @@ fn opening() -> Step {
         ],
         restart: false,
     }
+}
+
+/// An edit of the policy, of each sort in turn: one that says no more, one with an
+/// author, and one by somebody who has seen what is in force.
+fn edit(log: &Log, kind: &Kind) -> Command {
+    let name = "P".to_owned();
+    let policy = policy(kind.clone());
+    let tag = log.ledger.policy_view("P").map(|seen| seen.tag);
+    let expect = match log.index() % 3 {
+        0 => return Command::PutPolicy { name, policy },
+        1 => Expect::Anything,
+        _ => Expect::OneOf(tag.into_iter().collect()),
+    };
+    Command::Edit(Edit {
+        changes: vec![Guarded {
+            change: RuleChange::PutPolicy { name, policy },
+            expect,
+        }],
+        by: "ada".to_owned(),
+        wall_unix_us: 1_700_000_000_000_000,
+    })
 }
 
 /// Plays the steps under a rule, after three sessions have opened.
@@ -219,10 +241,7 @@ pub(crate) fn play(start: Kind, steps: Vec<Step>) {
                     settled = Some(settle.clone());
                     entry.commands.push(settle);
                 }
-                Op::Edit(kind) => entry.commands.push(Command::PutPolicy {
-                    name: "P".to_owned(),
-                    policy: policy(kind.clone()),
-                }),
+                Op::Edit(kind) => entry.commands.push(edit(&log, kind)),
             }
         }
 
@@ -254,6 +273,8 @@ pub(crate) fn play(start: Kind, steps: Vec<Step>) {
             }
         }
         assert_eq!(applied.expired, model.expire());
+        // Whoever edits has seen what was in force before the entry.
+        let mut seen_is_in_force = true;
         for (command, outcome) in entry.commands.iter().zip(&applied.commands) {
             model.fresh();
             match command {
@@ -279,7 +300,25 @@ pub(crate) fn play(start: Kind, steps: Vec<Step>) {
                 Command::Settle {
                     session, leases, ..
                 } => model.settle(*session, leases, &key),
-                Command::PutPolicy { policy, .. } => model.edit(&policy.kind, index),
+                Command::PutPolicy { policy, .. } => {
+                    seen_is_in_force &= policy.kind == model.kind;
+                    model.edit(&policy.kind, index);
+                }
+                Command::Edit(edit) => {
+                    let [guarded] = edit.changes.as_slice() else {
+                        panic!("{edit:?}")
+                    };
+                    let RuleChange::PutPolicy { policy, .. } = &guarded.change else {
+                        panic!("{edit:?}")
+                    };
+                    let refused = matches!(outcome, CommandOutcome::Refused(_));
+                    let guarded = guarded.expect != Expect::Anything;
+                    assert_eq!(refused, guarded && !seen_is_in_force, "{outcome:?}");
+                    if !refused {
+                        seen_is_in_force &= policy.kind == model.kind;
+                        model.edit(&policy.kind, index);
+                    }
+                }
                 Command::Spend { units, .. } => {
                     let CommandOutcome::Spent(spent) = outcome else {
                         panic!("{outcome:?}")

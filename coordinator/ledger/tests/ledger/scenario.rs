@@ -541,6 +541,7 @@ fn command_text(outcome: &CommandOutcome) -> String {
             Some(refusal) => format!("{}, free {}", refusal_text(refusal), spent.free),
         },
         CommandOutcome::Refused(CommandRefusal::Invalid(text)) => format!("invalid: {text}"),
+        CommandOutcome::Edited(edited) => format!("{edited:?}"),
         CommandOutcome::Refused(refusal) => format!("refused: {refusal:?}"),
     }
 }

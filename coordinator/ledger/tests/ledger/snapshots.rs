@@ -3,6 +3,7 @@
 use leasehold_ledger::{
     CHUNK_BYTES_MAX, Ledger,
     correction::Change,
+    edit::{Edit, RuleChange, Terms},
     entry::{Command, Entry, Grant, Rule, SessionId},
     outcome::{Availability, CommandOutcome},
     settings::Settings,
@@ -291,6 +292,21 @@ fn ledgers_that_differ_in_anything_have_different_digests() {
         let node_id = 7;
         commands(vec![Command::RegisterNode { node_id, disk_id }])
     };
+    let edit = |by: &str, accounts_max| {
+        let rule = Rule::Inline(window(5, 60_000_000));
+        let terms = Terms { rule, accounts_max };
+        let pattern = pattern("w/b");
+        let policy = window(5, 60_000_000);
+        let name = "p".to_owned();
+        commands(vec![Command::Edit(Edit {
+            changes: vec![
+                RuleChange::PutBudget { pattern, terms }.into(),
+                RuleChange::PutPolicy { name, policy }.into(),
+            ],
+            by: by.to_owned(),
+            wall_unix_us: 7,
+        })])
+    };
     let lease = |units| Entry {
         grants: vec![Grant {
             session: SessionId(1),
@@ -342,6 +358,8 @@ fn ledgers_that_differ_in_anything_have_different_digests() {
             tombstones(61_000_000),
         ),
         ("a node's disk", node(1), node(2)),
+        ("a policy's author", edit("ada", None), edit("grace", None)),
+        ("a budget's cap", edit("ada", Some(1)), edit("ada", Some(2))),
     ];
     for (what, one, other) in differences {
         let digest = |entry: &Entry| {
