@@ -3,7 +3,11 @@
 
 use leasehold_key::Pattern;
 
-use crate::{entry::Rule, policy::Policy, settings::Settings};
+use crate::{
+    entry::{Command, Rule},
+    policy::Policy,
+    settings::Settings,
+};
 
 /// The most changes of one edit.
 pub const CHANGES_MAX: usize = 10_000;
@@ -23,6 +27,52 @@ pub struct Edit {
     pub by: String,
     /// What the leader's wall clock says, in microseconds since 1970; for people.
     pub wall_unix_us: i64,
+}
+
+impl Edit {
+    /// The policies that it puts in force.
+    pub fn policies(&self) -> impl Iterator<Item = &Policy> {
+        let changes = self.changes.iter();
+        changes.filter_map(|guarded| match &guarded.change {
+            RuleChange::PutPolicy { policy, .. }
+            | RuleChange::PutBudget {
+                terms:
+                    Terms {
+                        rule: Rule::Inline(policy),
+                        ..
+                    },
+                ..
+            } => Some(policy),
+            _ => None,
+        })
+    }
+
+    /// The command for nodes that know no edits which does the same, but for the author;
+    /// none: they cannot be told.
+    #[must_use]
+    pub fn plain(&self) -> Option<Command> {
+        let [guarded] = self.changes.as_slice() else {
+            return None;
+        };
+        if guarded.expect != Expect::Anything {
+            return None;
+        }
+        Some(match guarded.change.clone() {
+            RuleChange::PutPolicy { name, policy } => Command::PutPolicy { name, policy },
+            RuleChange::DeletePolicy { name } => Command::DeletePolicy { name },
+            RuleChange::PutBudget {
+                pattern,
+                terms:
+                    Terms {
+                        rule,
+                        accounts_max: None,
+                    },
+            } => Command::PutBudget { pattern, rule },
+            RuleChange::PutBudget { .. } => return None,
+            RuleChange::DeleteBudget { pattern } => Command::DeleteBudget { pattern },
+            RuleChange::PutSettings(settings) => Command::PutSettings(settings),
+        })
+    }
 }
 
 /// A change and its condition.

@@ -7,7 +7,7 @@ use leasehold_key::Pattern;
 
 use crate::{
     apply::settings_tag,
-    edit::Terms,
+    edit::{RuleChange, Terms},
     history::{History, Version},
     ledger::Ledger,
     policy::Policy,
@@ -62,6 +62,21 @@ impl Ledger {
     pub fn budget_versions(&self, pattern: &Pattern) -> Option<Vec<Version<Terms>>> {
         let budget = self.rules.budgets().get(pattern)?;
         Some(versions(&budget.history, &budget.terms))
+    }
+
+    /// The version and the tag of what is in force under the name or pattern that a
+    /// change is about.
+    #[must_use]
+    pub fn present(&self, change: &RuleChange) -> Option<(u64, u64)> {
+        match change {
+            RuleChange::PutPolicy { name, .. } | RuleChange::DeletePolicy { name } => {
+                self.policy_view(name).map(|view| (view.version, view.tag))
+            }
+            RuleChange::PutBudget { pattern, .. } | RuleChange::DeleteBudget { pattern } => self
+                .budget_view(pattern)
+                .map(|view| (view.version, view.tag)),
+            RuleChange::PutSettings(_) => Some((0, self.settings_tag())),
+        }
     }
 
     /// Changes with the settings: for [`crate::edit::Expect`].

@@ -5,10 +5,14 @@ use std::fmt;
 use axum::{
     Json,
     extract::{OriginalUri, State},
-    http::StatusCode,
+    http::HeaderMap,
+    response::Response,
 };
+use leasehold_key::Pattern;
 use leasehold_ledger::{
-    entry::{Command, Rule},
+    RuleView,
+    edit::{RuleChange, Terms},
+    entry::Rule,
     policy::Policy,
 };
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -16,7 +20,8 @@ use utoipa::ToSchema;
 
 use super::{
     Admin,
-    json::{self, Body},
+    edit::{Circumstances, ConditionHeaders, Foreseen, PutAnswer, Tagged, Trial, shown_tag},
+    json::{self, Body, Whole},
     path,
     policies::check_name,
     policy_body::PolicyBody,
@@ -31,12 +36,36 @@ const PREFIX: &str = "/v1/budgets/";
 #[schema(example = json!({"policy": "orders-read"}))]
 pub(super) struct BudgetBody {
     policy: RuleBody,
+    /// Accounts alive at once, up to 10,000,000; what the settings say unless said
+    /// otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    accounts_max: Option<Whole>,
+}
+
+impl TryFrom<BudgetBody> for Terms {
+    type Error = Problem;
+
+    fn try_from(body: BudgetBody) -> Result<Self, Problem> {
+        Ok(Self {
+            rule: body.policy.try_into()?,
+            accounts_max: body.accounts_max.map(|Whole(most)| most),
+        })
+    }
+}
+
+impl From<&Terms> for BudgetBody {
+    fn from(terms: &Terms) -> Self {
+        Self {
+            policy: (&terms.rule).into(),
+            accounts_max: terms.accounts_max.map(Whole),
+        }
+    }
 }
 
 /// A policy's name, or a policy of the budget's own.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
-enum RuleBody {
+pub(super) enum RuleBody {
     Named(String),
     Inline(Box<PolicyBody>),
 }
@@ -95,7 +124,7 @@ impl TryFrom<RuleBody> for Rule {
 /// Reads a body as far as nobody has to be asked.
 pub(super) fn reads(bytes: &[u8]) -> bool {
     json::parse::<BudgetBody>(bytes)
-        .and_then(|body| Rule::try_from(body.policy))
+        .and_then(Terms::try_from)
         .is_ok()
 }
 
@@ -103,7 +132,24 @@ pub(super) fn reads(bytes: &[u8]) -> bool {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Budget {
     pattern: String,
-    policy: RuleBody,
+    #[serde(flatten)]
+    body: BudgetBody,
+    /// Counted from 1; see `/v1/budget-versions/{pattern}`.
+    version: u64,
+    /// What `ETag` says of it, without quotation marks: for `If-Match`.
+    #[schema(example = "00c0ffee00c0ffee")]
+    etag: String,
+}
+
+impl Budget {
+    fn new(pattern: &Pattern, view: RuleView<'_, Terms>) -> Self {
+        Self {
+            pattern: pattern.as_str().to_owned(),
+            body: view.value.into(),
+            version: view.version,
+            etag: shown_tag(view.tag),
+        }
+    }
 }
 
 /// All budgets.
@@ -115,24 +161,30 @@ pub(super) struct BudgetList {
 /// Binds a pattern to a policy. The most specific pattern wins, segment by
 /// segment from the left: literal, longest prefix, `*`, `**`.
 #[utoipa::path(put, path = "/v1/budgets/{*pattern}", tag = "budgets", operation_id = "put_budget",
-    params(("pattern" = String, Path, description = "A key whose segments may be * or end in *, and whose last may be **")),
-    request_body = BudgetBody, responses((status = 200, description = "The budget in force", body = Budget)))]
+    params(("pattern" = String, Path, description = "A key whose segments may be * or end in *, and whose last may be **"), Trial, ConditionHeaders),
+    request_body = BudgetBody, responses((status = 200, description = "The budget in force", body = PutAnswer<Budget>)))]
 pub(super) async fn put(
     State(admin): State<Admin>,
     OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
     Body(body): Body<BudgetBody>,
-) -> Result<Json<Budget>, Problem> {
-    let pattern = path::pattern(&uri, PREFIX)?;
-    let rule = Rule::try_from(body.policy)?;
-    let policy = RuleBody::from(&rule);
+) -> Result<Response, Problem> {
+    let pattern = path::pattern_with_query(&uri, PREFIX)?;
+    let dry_run = path::query::<Trial>(&uri)?.is_dry_run()?;
+    let circumstances = Circumstances::of(&headers)?;
+    let terms = Terms::try_from(body)?;
+    let body = BudgetBody::from(&terms);
     let shown = pattern.as_str().to_owned();
-    admin
-        .submit(Command::PutBudget { pattern, rule })
+    let change = RuleChange::PutBudget { pattern, terms };
+    let outcome = admin
+        .change(change, circumstances, dry_run)
         .await
         .map_err(|problem| problem.at_if(Kind::NoSuchPolicy, "policy"))?;
-    Ok(Json(Budget {
+    Ok(outcome.of_put(|version, tag| Budget {
         pattern: shown,
-        policy,
+        body,
+        version,
+        etag: shown_tag(tag),
     }))
 }
 
@@ -143,36 +195,41 @@ pub(super) async fn put(
 pub(super) async fn get(
     State(admin): State<Admin>,
     OriginalUri(uri): OriginalUri,
-) -> Result<Json<Budget>, Problem> {
+) -> Result<Tagged<Budget>, Problem> {
     let pattern = path::pattern(&uri, PREFIX)?;
     let found = admin
         .node
-        .read(|ledger, _| ledger.budget(&pattern).map(RuleBody::from))
+        .read(|ledger, _| {
+            let view = ledger.budget_view(&pattern)?;
+            Some(Tagged(view.tag, Budget::new(&pattern, view)))
+        })
         .await?;
-    let policy = found.ok_or_else(|| {
-        Problem::new(
-            Kind::NoSuchBudget,
-            format!("no budget has the pattern {}", pattern.as_str()),
-        )
-    })?;
-    Ok(Json(Budget {
-        pattern: pattern.as_str().to_owned(),
-        policy,
-    }))
+    found.ok_or_else(|| no_such(&pattern))
+}
+
+pub(super) fn no_such(pattern: &Pattern) -> Problem {
+    Problem::new(
+        Kind::NoSuchBudget,
+        format!("no budget has the pattern {}", pattern.as_str()),
+    )
 }
 
 /// Unbinds a pattern: no more grants by it. What is counted or outstanding stays
 /// so until its normal expiry.
 #[utoipa::path(delete, path = "/v1/budgets/{*pattern}", tag = "budgets", operation_id = "delete_budget",
-    params(("pattern" = String, Path, description = "The budget's pattern")),
-    responses((status = 204, description = "Deleted")))]
+    params(("pattern" = String, Path, description = "The budget's pattern"), Trial, ConditionHeaders),
+    responses((status = 204, description = "Deleted"), (status = 200, description = "With dry_run=true", body = Foreseen)))]
 pub(super) async fn delete(
     State(admin): State<Admin>,
     OriginalUri(uri): OriginalUri,
-) -> Result<StatusCode, Problem> {
-    let pattern = path::pattern(&uri, PREFIX)?;
-    admin.submit(Command::DeleteBudget { pattern }).await?;
-    Ok(StatusCode::NO_CONTENT)
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let pattern = path::pattern_with_query(&uri, PREFIX)?;
+    let dry_run = path::query::<Trial>(&uri)?.is_dry_run()?;
+    let circumstances = Circumstances::of(&headers)?;
+    let change = RuleChange::DeleteBudget { pattern };
+    let outcome = admin.change(change, circumstances, dry_run).await?;
+    Ok(outcome.of_delete())
 }
 
 /// All budgets.
@@ -182,13 +239,9 @@ pub(super) async fn list(State(admin): State<Admin>) -> Result<Json<BudgetList>,
     let budgets = admin
         .node
         .read(|ledger, _| {
-            ledger
-                .budgets()
-                .into_iter()
-                .map(|(pattern, rule)| Budget {
-                    pattern: pattern.as_str().to_owned(),
-                    policy: rule.into(),
-                })
+            let views = ledger.budget_views();
+            views
+                .map(|(pattern, view)| Budget::new(pattern, view))
                 .collect()
         })
         .await?;

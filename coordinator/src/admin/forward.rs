@@ -17,7 +17,7 @@ use hyper_util::{
 };
 
 use super::{
-    Admin, BODY_BYTES_MAX, corrections,
+    Admin, BODY_BYTES_MAX, BULK_BYTES_MAX, corrections,
     problem::{Kind, NotLeader, Problem},
     spend,
 };
@@ -25,6 +25,16 @@ use crate::raft::Member;
 
 /// Names the node that forwarded a request.
 const FORWARDED_BY: HeaderName = HeaderName::from_static("leasehold-forwarded-by");
+/// What the leader has to know of a request besides its body.
+const PASSED_ON: [HeaderName; 7] = [
+    header::CONTENT_TYPE,
+    header::ACCEPT,
+    header::USER_AGENT,
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
+    corrections::BY,
+    spend::IDEMPOTENCY_KEY,
+];
 /// Above what a leader needs to lose a quorum and notice.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
@@ -58,13 +68,7 @@ impl Forwarder {
                 ),
             )
         })?;
-        for name in [
-            header::CONTENT_TYPE,
-            header::ACCEPT,
-            header::USER_AGENT,
-            corrections::BY,
-            spend::IDEMPOTENCY_KEY,
-        ] {
+        for name in PASSED_ON {
             for value in request.headers.get_all(&name) {
                 outgoing.headers_mut().append(&name, value.clone());
             }
@@ -137,10 +141,16 @@ pub(super) async fn to_leader(
     next: Next,
 ) -> Response {
     let (parts, body) = request.into_parts();
-    let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
+    let is_bulk = parts.method == Method::PUT && parts.uri.path() == "/v1/budgets";
+    let bound = if is_bulk {
+        BULK_BYTES_MAX
+    } else {
+        BODY_BYTES_MAX
+    };
+    let Ok(body) = to_bytes(body, bound).await else {
         return Problem::new(
             Kind::BodyTooLarge,
-            format!("a body has at most {BODY_BYTES_MAX} bytes"),
+            format!("a body has at most {bound} bytes here"),
         )
         .into_response();
     };

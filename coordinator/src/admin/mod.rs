@@ -6,8 +6,10 @@
 mod accounts;
 mod backup;
 mod budgets;
+mod bulk;
 mod cluster;
 mod corrections;
+mod edit;
 mod explain;
 mod forward;
 mod header;
@@ -24,11 +26,13 @@ mod replica;
 mod sessions;
 mod settings;
 mod spend;
+mod versions;
 
 use std::sync::Arc;
 
 use axum::{
     Router,
+    extract::DefaultBodyLimit,
     http::Uri,
     middleware,
     response::{IntoResponse, Response},
@@ -44,6 +48,8 @@ use problem::{Kind, Problem};
 
 /// The most bytes that a request's body may have.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
+/// The most bytes that the body of a request may have which sets many budgets.
+pub const BULK_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Reads bytes as each kind of body, as its handler does before it asks anybody, and
 /// says how many take them. For fuzzing.
@@ -53,6 +59,7 @@ pub fn bodies_that_read(bytes: &[u8]) -> usize {
     let read = [
         policies::reads(bytes),
         budgets::reads(bytes),
+        bulk::reads(bytes),
         settings::reads(bytes),
         spend::reads(bytes),
         corrections::reads(bytes),
@@ -100,6 +107,8 @@ pub fn router(node: Node, metrics: Metrics) -> Router {
             admin.clone(),
             forward::to_leader,
         ))
+        // Bounded there, by what is asked.
+        .layer(DefaultBodyLimit::disable())
         .merge(local)
         .route_layer(middleware::from_fn(forward::refuse_other_origins))
         .route_layer(middleware::from_fn(forward::count));
@@ -160,7 +169,9 @@ fn described() -> Described {
         .routes(routes!(policies::put, policies::get, policies::delete))
         .routes(routes!(policies::list))
         .routes(routes!(budgets::put, budgets::get, budgets::delete))
-        .routes(routes!(budgets::list))
+        .routes(routes!(budgets::list, bulk::put))
+        .routes(routes!(versions::of_policy))
+        .routes(routes!(versions::of_budget))
         .routes(routes!(accounts::get))
         .route(
             "/v1/accounts/{*key}",

@@ -18,6 +18,11 @@ fn rest<'a>(uri: &'a Uri, prefix: &str) -> Result<&'a str, Problem> {
             "this resource takes no query parameters; a ? that belongs to a key is written %3F",
         ));
     }
+    beside_query(uri, prefix)
+}
+
+/// The rest of the raw path behind `prefix`, whatever the query.
+fn beside_query<'a>(uri: &'a Uri, prefix: &str) -> Result<&'a str, Problem> {
     uri.path()
         .strip_prefix(prefix)
         .ok_or_else(|| Problem::new(Kind::NotFound, format!("the path must begin with {prefix}")))
@@ -38,16 +43,38 @@ pub(crate) fn pattern(uri: &Uri, prefix: &str) -> Result<Pattern, Problem> {
     Pattern::parse(rest(uri, prefix)?).map_err(|error| Problem::pattern(&error))
 }
 
+/// The pattern behind `prefix`, of a resource that takes a query.
+pub(crate) fn pattern_with_query(uri: &Uri, prefix: &str) -> Result<Pattern, Problem> {
+    Pattern::parse(beside_query(uri, prefix)?).map_err(|error| Problem::pattern(&error))
+}
+
 /// The one decoded segment behind `prefix`.
 pub(crate) fn segment<'a>(uri: &'a Uri, prefix: &str) -> Result<Cow<'a, str>, Problem> {
-    percent_decode_str(rest(uri, prefix)?)
-        .decode_utf8()
-        .map_err(|_| {
-            Problem::new(
-                Kind::InvalidName,
-                "the name is not UTF-8 once its escapes are decoded",
-            )
-        })
+    decoded(rest(uri, prefix)?)
+}
+
+/// The one decoded segment behind `prefix`, of a resource that takes a query.
+pub(crate) fn segment_with_query<'a>(uri: &'a Uri, prefix: &str) -> Result<Cow<'a, str>, Problem> {
+    decoded(beside_query(uri, prefix)?)
+}
+
+/// The one decoded segment between `prefix` and `suffix`.
+pub(crate) fn segment_before<'a>(
+    uri: &'a Uri,
+    prefix: &str,
+    suffix: &str,
+) -> Result<Cow<'a, str>, Problem> {
+    let rest = rest(uri, prefix)?;
+    decoded(rest.strip_suffix(suffix).unwrap_or(rest))
+}
+
+fn decoded(segment: &str) -> Result<Cow<'_, str>, Problem> {
+    percent_decode_str(segment).decode_utf8().map_err(|_| {
+        Problem::new(
+            Kind::InvalidName,
+            "the name is not UTF-8 once its escapes are decoded",
+        )
+    })
 }
 
 /// The query as a struct that denies unknown fields.

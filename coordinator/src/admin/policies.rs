@@ -3,10 +3,12 @@
 use axum::{
     Json,
     extract::{OriginalUri, State},
-    http::StatusCode,
+    http::{HeaderMap, Uri},
+    response::Response,
 };
 use leasehold_ledger::{
-    Ledger,
+    Ledger, RuleView,
+    edit::RuleChange,
     entry::{Command, Entry},
     outcome::CommandOutcome,
     policy::Policy,
@@ -16,6 +18,7 @@ use utoipa::ToSchema;
 
 use super::{
     Admin,
+    edit::{Circumstances, ConditionHeaders, Foreseen, PutAnswer, Tagged, Trial, shown_tag},
     json::{self, Body},
     path,
     policy_body::PolicyBody,
@@ -60,6 +63,22 @@ pub(super) struct NamedPolicy {
     name: String,
     #[serde(flatten)]
     policy: PolicyBody,
+    /// Counted from 1; see `/v1/policies/{name}/versions`.
+    version: u64,
+    /// What `ETag` says of it, without quotation marks: for `If-Match`.
+    #[schema(example = "00c0ffee00c0ffee")]
+    etag: String,
+}
+
+impl NamedPolicy {
+    fn new(name: &str, view: RuleView<'_, Policy>) -> Self {
+        Self {
+            name: name.to_owned(),
+            policy: view.value.into(),
+            version: view.version,
+            etag: shown_tag(view.tag),
+        }
+    }
 }
 
 /// All policies, in the order of their names.
@@ -85,8 +104,8 @@ pub(super) fn check_name(name: &str) -> Result<(), Problem> {
     ))
 }
 
-fn name_in(uri: &axum::http::Uri) -> Result<String, Problem> {
-    let name = path::segment(uri, PREFIX)?.into_owned();
+fn name_in(uri: &Uri) -> Result<String, Problem> {
+    let name = path::segment_with_query(uri, PREFIX)?.into_owned();
     check_name(&name)?;
     Ok(name)
 }
@@ -94,25 +113,29 @@ fn name_in(uri: &axum::http::Uri) -> Result<String, Problem> {
 /// Creates or replaces a policy. Accounts that follow it change at once; what is
 /// counted or outstanding is never freed by an edit.
 #[utoipa::path(put, path = "/v1/policies/{name}", tag = "policies", operation_id = "put_policy",
-    params(("name" = String, Path, description = "1 to 64 of a-z A-Z 0-9 . _ -")),
-    request_body = PolicyBody, responses((status = 200, description = "The policy in force", body = NamedPolicy)))]
+    params(("name" = String, Path, description = "1 to 64 of a-z A-Z 0-9 . _ -"), Trial, ConditionHeaders),
+    request_body = PolicyBody, responses((status = 200, description = "The policy in force", body = PutAnswer<NamedPolicy>)))]
 pub(super) async fn put(
     State(admin): State<Admin>,
     OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
     Body(body): Body<PolicyBody>,
-) -> Result<Json<NamedPolicy>, Problem> {
+) -> Result<Response, Problem> {
     let name = name_in(&uri)?;
+    let dry_run = path::query::<Trial>(&uri)?.is_dry_run()?;
+    let circumstances = Circumstances::of(&headers)?;
     let policy = Policy::try_from(body)?;
     let shown = PolicyBody::from(&policy);
-    admin
-        .submit(Command::PutPolicy {
-            name: name.clone(),
-            policy,
-        })
-        .await?;
-    Ok(Json(NamedPolicy {
+    let change = RuleChange::PutPolicy {
+        name: name.clone(),
+        policy,
+    };
+    let outcome = admin.change(change, circumstances, dry_run).await?;
+    Ok(outcome.of_put(|version, tag| NamedPolicy {
         name,
         policy: shown,
+        version,
+        etag: shown_tag(tag),
     }))
 }
 
@@ -123,28 +146,38 @@ pub(super) async fn put(
 pub(super) async fn get(
     State(admin): State<Admin>,
     OriginalUri(uri): OriginalUri,
-) -> Result<Json<NamedPolicy>, Problem> {
-    let name = name_in(&uri)?;
+) -> Result<Tagged<NamedPolicy>, Problem> {
+    let name = path::segment(&uri, PREFIX)?.into_owned();
+    check_name(&name)?;
     let found = admin
         .node
-        .read(|ledger, _| ledger.policy(&name).map(PolicyBody::from))
+        .read(|ledger, _| {
+            let view = ledger.policy_view(&name)?;
+            Some(Tagged(view.tag, NamedPolicy::new(&name, view)))
+        })
         .await?;
-    let policy = found
-        .ok_or_else(|| Problem::new(Kind::NoSuchPolicy, format!("no policy is called {name}")))?;
-    Ok(Json(NamedPolicy { name, policy }))
+    found.ok_or_else(|| no_such(&name))
+}
+
+pub(super) fn no_such(name: &str) -> Problem {
+    Problem::new(Kind::NoSuchPolicy, format!("no policy is called {name}"))
 }
 
 /// Deletes a policy that no budget uses.
 #[utoipa::path(delete, path = "/v1/policies/{name}", tag = "policies", operation_id = "delete_policy",
-    params(("name" = String, Path, description = "The policy's name")),
-    responses((status = 204, description = "Deleted")))]
+    params(("name" = String, Path, description = "The policy's name"), Trial, ConditionHeaders),
+    responses((status = 204, description = "Deleted"), (status = 200, description = "With dry_run=true", body = Foreseen)))]
 pub(super) async fn delete(
     State(admin): State<Admin>,
     OriginalUri(uri): OriginalUri,
-) -> Result<StatusCode, Problem> {
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let name = name_in(&uri)?;
-    admin.submit(Command::DeletePolicy { name }).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let dry_run = path::query::<Trial>(&uri)?.is_dry_run()?;
+    let circumstances = Circumstances::of(&headers)?;
+    let change = RuleChange::DeletePolicy { name };
+    let outcome = admin.change(change, circumstances, dry_run).await?;
+    Ok(outcome.of_delete())
 }
 
 /// All policies.
@@ -154,13 +187,9 @@ pub(super) async fn list(State(admin): State<Admin>) -> Result<Json<PolicyList>,
     let policies = admin
         .node
         .read(|ledger, _| {
-            ledger
-                .policies()
-                .into_iter()
-                .map(|(name, policy)| NamedPolicy {
-                    name: name.to_owned(),
-                    policy: policy.into(),
-                })
+            let views = ledger.policy_views();
+            views
+                .map(|(name, view)| NamedPolicy::new(name, view))
                 .collect()
         })
         .await?;

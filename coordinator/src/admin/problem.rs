@@ -35,6 +35,7 @@ pub(crate) enum Kind {
     NoSuchSession,
     NoSuchMember,
     PolicyInUse,
+    PreconditionFailed,
     NodeIdInUse,
     LastVoter,
     QuorumAtRisk,
@@ -82,6 +83,7 @@ impl Kind {
         Self::NoSuchSession,
         Self::NoSuchMember,
         Self::PolicyInUse,
+        Self::PreconditionFailed,
         Self::NodeIdInUse,
         Self::LastVoter,
         Self::QuorumAtRisk,
@@ -196,6 +198,11 @@ impl Kind {
                 StatusCode::CONFLICT,
                 "policy_in_use",
                 "The policy is in use",
+            ),
+            Self::PreconditionFailed => (
+                StatusCode::PRECONDITION_FAILED,
+                "precondition_failed",
+                "It is not as you saw it",
             ),
             Self::NodeIdInUse => (
                 StatusCode::CONFLICT,

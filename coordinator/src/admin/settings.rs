@@ -1,16 +1,29 @@
 //! `/v1/settings`: what is the same on every node of the cluster.
 
-use axum::{Json, extract::State};
-use leasehold_ledger::{entry::Command, settings::Settings};
+use axum::{
+    extract::{OriginalUri, State},
+    http::HeaderMap,
+    response::Response,
+};
+use leasehold_ledger::{
+    edit::{Expect, RuleChange},
+    outcome::CommandRefusal,
+    settings::Settings,
+};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use super::{
     Admin,
+    edit::{Circumstances, ConditionHeaders, PutAnswer, Tagged, Trial},
     json::{self, Body, Whole, micros},
+    path,
     policies::check_name,
     problem::{Kind, Problem},
 };
+
+/// The version of the stored formats that has conditions.
+const EDITS_SINCE: u32 = 6;
 
 /// Settings of the whole cluster.
 #[derive(Debug, Serialize, ToSchema)]
@@ -151,34 +164,54 @@ impl SettingsEdit {
 /// The cluster's settings.
 #[utoipa::path(get, path = "/v1/settings", tag = "cluster", operation_id = "get_settings",
     responses((status = 200, description = "The settings in force", body = SettingsBody)))]
-pub(super) async fn get(State(admin): State<Admin>) -> Result<Json<SettingsBody>, Problem> {
-    Ok(Json(
-        admin
-            .node
-            .read(|ledger, _| ledger.settings().into())
-            .await?,
-    ))
+pub(super) async fn get(State(admin): State<Admin>) -> Result<Tagged<SettingsBody>, Problem> {
+    let read = admin.node.read(|ledger, _| {
+        let body = SettingsBody::from(ledger.settings());
+        Tagged(ledger.settings_tag(), body)
+    });
+    Ok(read.await?)
 }
 
 /// Changes settings. `session_ttl_ms` and `max_drift_ppm` count for sessions that
 /// open from now on.
-#[utoipa::path(put, path = "/v1/settings", tag = "cluster", operation_id = "put_settings", request_body = SettingsEdit,
-    responses((status = 200, description = "The settings in force", body = SettingsBody)))]
+#[utoipa::path(put, path = "/v1/settings", tag = "cluster", operation_id = "put_settings", params(Trial, ConditionHeaders),
+    request_body = SettingsEdit, responses((status = 200, description = "The settings in force", body = PutAnswer<SettingsBody>)))]
 pub(super) async fn put(
     State(admin): State<Admin>,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
     Body(edit): Body<SettingsEdit>,
-) -> Result<Json<SettingsBody>, Problem> {
+) -> Result<Response, Problem> {
+    let dry_run = path::query::<Trial>(&uri)?.is_dry_run()?;
+    let Circumstances { expect, by } = Circumstances::of(&headers)?;
     // Two edits of different fields must not undo each other.
     let _alone = admin.editing.lock().await;
-    let present = admin
+    let (present, tag, knows_edits) = admin
         .node
-        .read(|ledger, _| ledger.settings().clone())
+        .read(|ledger, _| {
+            let knows_edits = ledger.format_version() >= EDITS_SINCE;
+            (
+                ledger.settings().clone(),
+                ledger.settings_tag(),
+                knows_edits,
+            )
+        })
         .await?;
+    if !expect.holds(Some(tag)) {
+        return Err(CommandRefusal::PreconditionFailed { present: Some(tag) }.into());
+    }
     let settings = edit.apply(present)?;
     let body = SettingsBody::from(&settings);
-    admin
-        .submit(Command::PutSettings(settings))
+    // Of what was read, whoever wrote in the meantime: another leader may have.
+    let expect = if knows_edits {
+        Expect::OneOf(vec![tag])
+    } else {
+        Expect::Anything
+    };
+    let circumstances = Circumstances { expect, by };
+    let outcome = admin
+        .change(RuleChange::PutSettings(settings), circumstances, dry_run)
         .await
         .map_err(|problem| problem.at_if(Kind::NoSuchPolicy, "default_policy"))?;
-    Ok(Json(body))
+    Ok(outcome.of_put(|_, _| body))
 }

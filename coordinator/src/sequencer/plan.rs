@@ -140,6 +140,7 @@ impl<L: Log> Sequencer<L> {
         }
         let allowed = ledger.format_version();
         for CommandItem { command, reply } in commands {
+            let command = written_as_allowed(command, allowed);
             let needed = command.format_version();
             if needed > allowed && !matches!(command, Command::RaiseFormat { .. }) {
                 if members.format_version >= Some(needed) {
@@ -167,7 +168,7 @@ impl<L: Log> Sequencer<L> {
             plan.entry.commands.push(command);
         }
         if allowed >= FORMAT_VERSION {
-            let policies = plan.entry.commands.iter().filter_map(policy_of);
+            let policies = plan.entry.commands.iter().flat_map(policies_of);
             plan.entry.rolls = self.calendars.due(now_us, members.wall_unix_us, policies);
         } else {
             forget_overrun(&mut plan.entry);
@@ -338,15 +339,27 @@ fn draw_session() -> Option<SessionId> {
     super::draw_id().map(SessionId)
 }
 
-/// The policy that a command puts in force.
-const fn policy_of(command: &Command) -> Option<&Policy> {
+/// The policies that a command puts in force.
+fn policies_of(command: &Command) -> Vec<&Policy> {
     match command {
         Command::PutPolicy { policy, .. }
         | Command::PutBudget {
             rule: Rule::Inline(policy),
             ..
-        } => Some(policy),
-        _ => None,
+        } => vec![policy],
+        Command::Edit(edit) => edit.policies().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// While older members have to read it, an edit keeps its author to itself, if it says no
+/// more than they know.
+fn written_as_allowed(command: Command, allowed: u32) -> Command {
+    match &command {
+        Command::Edit(edit) if allowed < command.format_version() => {
+            edit.plain().unwrap_or(command)
+        }
+        _ => command,
     }
 }
 
@@ -365,5 +378,6 @@ const fn changes_rules(command: &Command) -> bool {
             | Command::DeleteBudget { .. }
             | Command::PutSettings(_)
             | Command::CorrectPeriod(_)
+            | Command::Edit(_)
     )
 }

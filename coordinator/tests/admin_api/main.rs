@@ -10,6 +10,7 @@
 
 mod client;
 mod corrections;
+mod edits;
 mod explain;
 mod idempotency;
 mod races;

@@ -101,6 +101,50 @@ async fn must(node: &Running, method: &str, path: &str, body: &str) -> Reply {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_passes_on_conditions_and_authors_and_long_bodies() {
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = cluster(&folder).await;
+    let leader = leader_of(&nodes).await;
+    let follower = &nodes[(leader + 1) % 3];
+    let policy =
+        |limit: u64| format!(r#"{{"kind":"sliding_window","limit":{limit},"window_ms":3600000}}"#);
+    let path = "/v1/policies/p";
+    must(follower, "PUT", path, &policy(1)).await;
+    let seen = must(follower, "GET", path, "").await;
+    let if_match = format!("if-match: {}", seen.header("etag").unwrap());
+    let headers = [if_match.as_str(), "leasehold-by: ada"];
+    let change = |limit: u64| {
+        let body = policy(limit);
+        async move {
+            loop {
+                let reply = ask(follower.admin_addr(), "PUT", path, &headers, &body).await;
+                if reply.status != 503 {
+                    return reply;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    };
+    let (one, other) = tokio::join!(change(2), change(3));
+    let mut statuses = [one.status, other.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 412], "{} {}", one.body, other.body);
+    let versions = must(follower, "GET", "/v1/policies/p/versions", "")
+        .await
+        .json();
+    assert_eq!(versions["versions"][0]["by"], "ada", "{versions}");
+    let budgets: Vec<Value> = (0..5_000)
+        .map(|number| serde_json::json!({"pattern": format!("k/{number}/**"), "policy": "p"}))
+        .collect();
+    let body = serde_json::json!({ "budgets": budgets }).to_string();
+    let put = must(follower, "PUT", "/v1/budgets", &body).await.json();
+    assert_eq!(put["changed"], 5_000);
+    for node in nodes {
+        node.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whichever_node_is_asked_the_leader_answers() {
     let folder = tempfile::tempdir().unwrap();
     let nodes = cluster(&folder).await;

@@ -93,7 +93,7 @@ impl From<CommandRefusal> for Problem {
             ),
             CommandRefusal::TooManyAccounts => Self::new(
                 Kind::TooManyAccounts,
-                "the key has no account, and its budget has as many as accounts_per_pattern_max allows; nothing was \
+                "the key has no account, and its budget has as many as accounts_max or accounts_per_pattern_max allows; nothing was \
                  changed",
             ),
             CommandRefusal::NoBudget => Self::new(
@@ -106,6 +106,16 @@ impl From<CommandRefusal> for Problem {
             CommandRefusal::NodeIdInUse => Self::new(
                 Kind::NodeIdInUse,
                 "another disk used this node id; ids are never reused: choose a new one",
+            ),
+            CommandRefusal::PreconditionFailed { present: Some(tag) } => Self::new(
+                Kind::PreconditionFailed,
+                format!(
+                    "somebody has changed it: its ETag is \"{tag:016x}\" now; nothing was changed. Look at it, then repeat"
+                ),
+            ),
+            CommandRefusal::PreconditionFailed { present: None } => Self::new(
+                Kind::PreconditionFailed,
+                "there is none, or none any more; nothing was changed",
             ),
             CommandRefusal::Invalid(text) => Self::from_validation(text),
             other => Self::new(Kind::Internal, format!("unexpected refusal: {other:?}")),
