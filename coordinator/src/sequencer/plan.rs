@@ -140,15 +140,16 @@ impl<L: Log> Sequencer<L> {
         }
         let allowed = ledger.format_version();
         for CommandItem { command, reply } in commands {
-            let command = written_as_allowed(command, allowed);
             let needed = command.format_version();
-            if needed > allowed && !matches!(command, Command::RaiseFormat { .. }) {
-                if members.format_version >= Some(needed) {
-                    // The next entry raises what may be written, the one after has this.
-                    self.commands.push_back(CommandItem { command, reply });
-                } else {
-                    drop(reply.send(Err(SubmitError::MemberTooOld { needed, allowed })));
-                }
+            let is_newer = needed > allowed && !matches!(command, Command::RaiseFormat { .. });
+            if is_newer && members.format_version >= Some(needed) {
+                // The next entry raises what may be written, the one after has this.
+                self.commands.push_back(CommandItem { command, reply });
+                continue;
+            }
+            let command = written_as_allowed(command, allowed);
+            if is_newer && command.format_version() > allowed {
+                drop(reply.send(Err(SubmitError::MemberTooOld { needed, allowed })));
                 continue;
             }
             plan.rules_change |= changes_rules(&command);
