@@ -64,7 +64,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 42] = [
+    pub(crate) const ALL: [Self; 43] = [
         Self::InvalidJson,
         Self::InvalidField,
         Self::InvalidKey,
