@@ -3,10 +3,13 @@
 //! (`leasehold apply -f deploy/budgets.yaml`). Each says what it was told, and fails if
 //! that is not what the kind promises.
 
+mod estimate;
+mod paced;
 mod period;
 mod sliding_window;
 mod token_bucket;
 mod total;
+mod unlimited;
 
 use leasehold_client::{Client, Verdict};
 
@@ -22,10 +25,13 @@ async fn main() -> Outcome {
         .connect()
         .await?;
     match kind.as_str() {
+        "estimate" => estimate::run(&client).await?,
+        "paced" => paced::run(&client).await?,
         "period" => period::run(&client).await?,
         "sliding_window" => sliding_window::run(&client).await?,
         "token_bucket" => token_bucket::run(&client).await?,
         "total" => total::run(&client).await?,
+        "unlimited" => unlimited::run(&client).await?,
         other => return Err(format!("there is no example of a kind {other:?}").into()),
     }
     client.close().await;

@@ -41,44 +41,47 @@ pub enum Change {
     Reset,
 }
 
-/// An account's corrections, the oldest first. Shared with snapshots that are being
-/// written.
+/// An account's corrections, the oldest first. Most accounts have none, and keep nothing
+/// for them. Shared with snapshots that are being written.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Corrections {
-    all: Arc<Vec<Correction>>,
+pub(crate) struct Corrections(Option<Arc<All>>);
+
+#[derive(Clone, Debug, Default)]
+struct All {
+    corrections: Vec<Correction>,
     hashes: digest::Sum,
 }
 
 impl Corrections {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Correction> {
-        self.all.iter()
+        self.0.iter().flat_map(|all| &all.corrections)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.all.len()
+        self.0.as_ref().map_or(0, |all| all.corrections.len())
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<&Correction> {
-        self.all.iter().find(|correction| correction.id == id)
+        self.iter().find(|correction| correction.id == id)
     }
 
     pub(crate) fn push(&mut self, correction: Correction) {
-        self.hashes.add(digest::words([
-            count(self.all.len()),
+        let all = Arc::make_mut(self.0.get_or_insert_default());
+        all.hashes.add(digest::words([
+            count(all.corrections.len()),
             digest::bytes(&wire::correction_bytes(&correction)),
         ]));
-        Arc::make_mut(&mut self.all).push(correction);
+        all.corrections.push(correction);
     }
 
     /// Until when the account must be kept, so that a repeated correction is known.
     pub(crate) fn remembered_until_us(&self) -> u64 {
-        self.all
-            .last()
-            .map_or(0, |last| last.at_us.saturating_add(REMEMBERED_US))
+        let last = self.0.as_ref().and_then(|all| all.corrections.last());
+        last.map_or(0, |last| last.at_us.saturating_add(REMEMBERED_US))
     }
 
     /// 0 when there is none.
-    pub(crate) const fn hash(&self) -> u64 {
-        self.hashes.value()
+    pub(crate) fn hash(&self) -> u64 {
+        self.0.as_ref().map_or(0, |all| all.hashes.value())
     }
 }

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::{
     Admin,
     json::{self, Body, Whole},
-    policy_body::{PeriodName, calendar},
+    policy_body::{PeriodName, calendar, name_zone},
     problem::{Kind, Problem},
 };
 use crate::sequencer::roll;
@@ -82,7 +82,8 @@ pub(super) fn reads(bytes: &[u8]) -> bool {
 
 impl CalendarBody {
     fn read(self) -> Result<Calendar, Problem> {
-        let calendar = calendar(self.period.into(), self.time_zone, self.anchor)?;
+        let mut calendar = calendar(self.period.into(), self.time_zone, self.anchor)?;
+        name_zone(&mut calendar)?;
         calendar.validate().map_err(Problem::from_validation)?;
         Ok(calendar)
     }

@@ -306,7 +306,7 @@ impl TryFrom<PolicyBody> for Policy {
 
 /// Spells a calendar's time zone as the database does. One that this node does not know
 /// would never begin a period.
-fn name_zone(calendar: &mut Calendar) -> Result<(), Problem> {
+pub(super) fn name_zone(calendar: &mut Calendar) -> Result<(), Problem> {
     let unit = calendar.unit.as_str();
     let known = leasehold_calendar::Calendar::parse(unit, &calendar.time_zone, calendar.anchor)
         .map_err(|error| Problem::from_validation(error.to_string()))?;

@@ -106,7 +106,11 @@ impl Calendars {
                         time_zone = calendar.time_zone,
                         "a period cannot begin: its calendar cannot be computed here"
                     );
-                    self.bad.insert(calendar);
+                    // It may be in the tables of the next leader. An instant out of range
+                    // passes by itself.
+                    if matches!(error, CalendarError::UnknownTimeZone { .. }) {
+                        self.bad.insert(calendar);
+                    }
                 }
             }
         }

@@ -345,6 +345,11 @@ impl Pushes {
         self.rest.entry(session).or_default().insert(key);
     }
 
+    /// The session is to hear how things stand with a key.
+    pub(super) fn mention(&mut self, session: SessionId, key: Key) {
+        self.rest.entry(session).or_default().insert(key);
+    }
+
     /// The session is refused a key, whether it asked or not.
     pub(super) fn refuse(&mut self, session: SessionId, key: Key, refusal: Refusal) {
         let refusals = self.refusals.entry(session).or_default();

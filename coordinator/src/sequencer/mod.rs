@@ -272,9 +272,7 @@ impl<L: Log> Sequencer<L> {
                 || !self.pool.is_empty()
                 || !self.commands.is_empty()
                 || self.allotter.is_due(now_us)
-                || self
-                    .calendars
-                    .is_due(now_us, self.log.majority_wall_unix_us())
+                || self.is_period_due(now_us)
                 || (needs_time && tick_us <= now_us);
             if is_due {
                 match self.round(&reign).await {
@@ -319,6 +317,18 @@ impl<L: Log> Sequencer<L> {
                 () = tokio::time::sleep(pause) => {}
             }
         }
+    }
+
+    /// Whether an entry is to be made because a period begins.
+    fn is_period_due(&mut self, now_us: u64) -> bool {
+        let looks = self
+            .calendars
+            .next_look_us()
+            .is_some_and(|look_us| look_us <= now_us);
+        looks
+            && self
+                .calendars
+                .is_due(now_us, self.log.majority_wall_unix_us())
     }
 
     /// Cluster time moves with this task's first entry ever: before that, the

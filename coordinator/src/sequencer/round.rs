@@ -1,13 +1,16 @@
 //! One entry: built from what waits, written, and its outcomes delivered.
 
-use std::{collections::BTreeSet, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
 
 use leasehold_allotter::{Conclusion, Recall};
 use leasehold_key::Key;
 use leasehold_ledger::{
     Ledger,
-    entry::{Command, SessionId},
-    outcome::{Availability, Code, CommandOutcome, Refusal},
+    entry::{Command, Grant, SessionId},
+    outcome::{Availability, Code, CommandOutcome, GrantOutcome, Refusal},
 };
 
 use super::{
@@ -25,6 +28,8 @@ const ENTRY_WEIGHT_MAX: usize = 2_048;
 /// Keys whose edited rule is told with one entry; the next entries tell the rest,
 /// so that no message grows with the number of keys.
 const EDITS_TOLD_MAX: usize = 2_048;
+/// So many holders of a key that each counts by itself are told of every newcomer.
+const FEW_HOLDERS: u64 = 8;
 /// Commands in one entry.
 const ENTRY_COMMANDS_MAX: usize = 512;
 
@@ -102,6 +107,7 @@ impl<L: Log> Sequencer<L> {
             for (session, key) in self.edited.drain(..edited) {
                 pushes.tell(session, key);
             }
+            self.tell_of_newcomers(ledger, &grants, &applied.grants, &mut pushes);
             for (key, command) in &decided {
                 if let Some(outcome) = applied.commands.get(*command) {
                     self.tell_decided(ledger, key, outcome, &mut pushes);
@@ -170,6 +176,33 @@ impl<L: Log> Sequencer<L> {
             );
             if cools && !is_cool {
                 self.do_first(Command::CoolDown { key: key.clone() });
+            }
+        }
+    }
+
+    /// Who counts for itself divides by the number of those who do: a newcomer concerns
+    /// them all. Of many, only when there are twice as many, so that a crowd that arrives
+    /// costs no more than a few messages each.
+    fn tell_of_newcomers(
+        &self,
+        ledger: &Ledger,
+        grants: &[Grant],
+        outcomes: &[GrantOutcome],
+        pushes: &mut Pushes,
+    ) {
+        let mut keys: BTreeMap<&Key, SessionId> = BTreeMap::new();
+        for (grant, outcome) in grants.iter().zip(outcomes) {
+            let is_telling = outcome.units == 0 && outcome.refusal.is_none();
+            if is_telling && outcome.generation == ledger.last_index() {
+                keys.insert(&grant.key, grant.session);
+            }
+        }
+        for (key, newcomer) in keys {
+            let holders = ledger.standing(newcomer, key, ledger.now_us()).holders;
+            if holders <= FEW_HOLDERS || holders.is_power_of_two() {
+                for session in self.streams.sessions_with(key) {
+                    pushes.mention(session, key.clone());
+                }
             }
         }
     }

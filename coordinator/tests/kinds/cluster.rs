@@ -71,6 +71,20 @@ pub(crate) struct Answer {
 impl Cluster {
     /// Starts three nodes and waits until one leads.
     pub(crate) async fn start() -> Self {
+        Self::start_with(Settings::default()).await
+    }
+
+    /// Starts three nodes whose sessions end soon.
+    pub(crate) async fn start_brisk() -> Self {
+        Self::start_with(Settings {
+            session_ttl_us: 2_000_000,
+            sync_interval_us: 200_000,
+            ..Settings::default()
+        })
+        .await
+    }
+
+    async fn start_with(settings: Settings) -> Self {
         let alone = ALONE.lock().await;
         for ahead in &AHEAD_US {
             ahead.store(0, Ordering::Relaxed);
@@ -94,7 +108,7 @@ impl Cluster {
             replica.peer_listen = addrs[at];
             replica.initial_members.clone_from(&members);
             replica.wall_unix_us = walls[at];
-            run(replica, listener)
+            run(replica, listener, settings.clone())
         });
         let nodes = futures::future::join_all(starting).await;
         let cluster = Self {
@@ -202,6 +216,21 @@ impl Cluster {
         answer.body
     }
 
+    /// Waits until a figure of a key's books is what it must be.
+    pub(crate) async fn books_say(&self, key: &str, figure: &str, value: u64) -> Value {
+        let wait = async {
+            loop {
+                let account = self.account(key).await;
+                if account[figure] == value {
+                    return account;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let said = tokio::time::timeout(WAIT, wait).await;
+        said.unwrap_or_else(|_| panic!("{figure} of {key} is not {value}"))
+    }
+
     /// Stops everything.
     pub(crate) async fn end(self) {
         for running in &self.nodes {
@@ -211,11 +240,11 @@ impl Cluster {
     }
 }
 
-async fn run(replica: ReplicaConfig, listener: TcpListener) -> Running {
+async fn run(replica: ReplicaConfig, listener: TcpListener, settings: Settings) -> Running {
     let addr = listener.local_addr().unwrap();
     let node = Node::start(NodeConfig {
         replica,
-        initial_settings: Settings::default(),
+        initial_settings: settings,
     })
     .await
     .unwrap();

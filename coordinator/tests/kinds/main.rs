@@ -10,6 +10,13 @@
     reason = "tests"
 )]
 
+mod approximate;
 mod cluster;
+mod cooldown;
+mod failure_modes;
+mod lanes;
+mod paced;
 mod periods;
+mod shadow;
+mod together;
 mod totals;
