@@ -15,7 +15,7 @@ use leasehold_ledger::{
 
 use crate::log::{bucket, bytes, key, pattern, sync, window};
 
-fn golden(name: &str, written: &[u8]) -> Vec<u8> {
+pub(crate) fn golden(name: &str, written: &[u8]) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/golden")
         .join(name);

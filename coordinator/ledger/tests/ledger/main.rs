@@ -9,6 +9,7 @@
 mod churn;
 mod edits;
 mod golden;
+mod golden_v6;
 mod hostile;
 mod intervals;
 mod log;
