@@ -271,7 +271,6 @@ fn ledger() -> Ledger {
             key: key("period/a"),
             units: 1,
         }],
-        ..Entry::default()
     };
     let applied = ledger.apply(3, &using);
     let refused = |outcome: &CommandOutcome| matches!(outcome, CommandOutcome::Refused(_));
