@@ -36,15 +36,15 @@ pub(super) fn correct(
     words: &Words<'_>,
 ) -> Result<CommandOutcome, CommandRefusal> {
     check(change, words)?;
-    let now_us = ledger.now_us;
+    let (now_us, index) = (ledger.now_us, ledger.last_index);
     if ledger.accounts.get(key).is_some() {
         let corrected = ledger.accounts.update(key, now_us, |account| {
-            correct_account(account, change, words, now_us)
+            correct_account(account, change, words, now_us, index)
         });
         return corrected.unwrap_or(Err(CommandRefusal::NoBudget));
     }
     let mut account = fresh(ledger, key)?;
-    let corrected = correct_account(&mut account, change, words, now_us)?;
+    let corrected = correct_account(&mut account, change, words, now_us, index)?;
     ledger.accounts.insert(account);
     Ok(corrected)
 }
@@ -54,6 +54,7 @@ fn correct_account(
     change: Change,
     words: &Words<'_>,
     now_us: u64,
+    index: u64,
 ) -> Result<CommandOutcome, CommandRefusal> {
     if let Some(done) = account.corrections.find(words.id) {
         return if done.change == change {
@@ -73,6 +74,11 @@ fn correct_account(
         Change::Adjust(units) => adjust(account, units, now_us)?,
         Change::Reset => reset(account, now_us)?,
     };
+    if effect > 0 && !matches!(account.books, Books::Total(_)) {
+        // Units that a dead holder is presumed to have spent may be among those that no
+        // longer count: nothing may be refunded for them once more.
+        account.epoch = index;
+    }
     account.cooling_until_us = 0;
     account.corrections.push(Correction {
         id: words.id.to_owned(),
