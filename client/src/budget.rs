@@ -4,12 +4,12 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::Arc,
-    task::Poll,
+    task::{Context, Poll},
     time::Duration,
 };
 
 use leasehold_key::Key;
-use leasehold_spend::{Begun, Clock, Lane as Place, Patience, Slot, Verdict, Waiter};
+use leasehold_spend::{Begun, Clock, Lane as Place, Patience, Peek, Slot, Verdict, Waiter};
 
 use crate::{
     clock::SystemClock,
@@ -23,7 +23,7 @@ pub struct Budget {
     key: Key,
     slot: Arc<Slot>,
     shared: Arc<Shared>,
-    _alive: Arc<Alive>,
+    alive: Arc<Alive>,
 }
 
 impl Budget {
@@ -32,7 +32,7 @@ impl Budget {
             key,
             slot,
             shared,
-            _alive: alive,
+            alive,
         }
     }
 
@@ -44,6 +44,19 @@ impl Budget {
 
     pub(crate) fn slot(&self) -> &Arc<Slot> {
         &self.slot
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn alive(&self) -> &Arc<Alive> {
+        &self.alive
+    }
+
+    /// How long a request is prepared to wait that begins now.
+    pub(crate) fn patience(&self, wait: Duration) -> Patience {
+        until(&self.shared.clock, wait)
     }
 
     /// Whether it was made by the client that this is of.
@@ -78,6 +91,14 @@ impl Budget {
         spend_within(&self.slot, &self.shared.clock, lane, units, wait).await
     }
 
+    /// What is known of the budget without asking anybody and without spending: how
+    /// many units a request could get here, and when it is worth to come back if it
+    /// is refused. An estimate: other gateways take units all the time.
+    #[must_use]
+    pub fn peek(&self) -> Peek {
+        self.slot.peek(&self.shared.clock)
+    }
+
     /// Spends units; asks the coordinator when too few are held, and waits for
     /// that one answer, at most the policy's `max_wait_ms`.
     pub async fn spend(&self, units: u64) -> Verdict {
@@ -101,7 +122,7 @@ pub(crate) async fn spend(
         Begun::Answered(verdict) => verdict,
         Begun::Waits(waiter) => {
             let wait = Duration::from_nanos(slot.max_wait_ns_in(lane));
-            wait_for(waiter, wait, clock).await
+            verdict_of(waiter, wait, clock).await
         }
     }
 }
@@ -113,24 +134,35 @@ pub(crate) async fn spend_within(
     units: u64,
     wait: Duration,
 ) -> Verdict {
-    let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-    let until_ns = clock.now_ns().saturating_add(wait_ns);
-    match slot.spend_in(lane, units, Patience::Until(until_ns), clock) {
+    match slot.spend_in(lane, units, until(clock, wait), clock) {
         Begun::Answered(verdict) => verdict,
-        Begun::Waits(waiter) => wait_for(waiter, wait, clock).await,
+        Begun::Waits(waiter) => verdict_of(waiter, wait, clock).await,
     }
+}
+
+pub(crate) fn until(clock: &SystemClock, wait: Duration) -> Patience {
+    let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+    Patience::Until(clock.now_ns().saturating_add(wait_ns))
 }
 
 /// The verdict, or what is known when the time is up. Dropped, it leaves the
 /// queue.
-async fn wait_for(mut waiter: Waiter, wait: Duration, clock: &SystemClock) -> Verdict {
+async fn verdict_of(mut waiter: Waiter, wait: Duration, clock: &SystemClock) -> Verdict {
+    let verdict = wait_for(wait, |context| waiter.poll(context, clock)).await;
+    verdict.unwrap_or_else(|| waiter.give_up(clock))
+}
+
+/// What is polled for, or nothing when the time is up.
+pub(crate) async fn wait_for<T>(
+    wait: Duration,
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+) -> Option<T> {
     let mut time_out = pin!(tokio::time::sleep(wait));
-    let verdict = poll_fn(|context| {
-        if let Poll::Ready(verdict) = waiter.poll(context, clock) {
-            return Poll::Ready(Some(verdict));
+    poll_fn(|context| {
+        if let Poll::Ready(told) = poll(context) {
+            return Poll::Ready(Some(told));
         }
         time_out.as_mut().poll(context).map(|()| None)
     })
-    .await;
-    verdict.unwrap_or_else(|| waiter.give_up(clock))
+    .await
 }

@@ -170,7 +170,7 @@ fn grant(grant: v1::KeyGrant) -> KeyGrant {
             retry_after_us: refusal.retry_after_us,
             lane: refusal.lane,
         }),
-        free: grant.free,
+        free: Some(grant.free),
         holders: u64::from(grant.holders),
         policy: grant.policy.map(|policy| Policy {
             kind: BudgetKind::from_text(&policy.kind),

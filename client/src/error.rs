@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use leasehold_key::KeyError;
+use leasehold_spend::{Code, Verdict};
 use thiserror::Error;
 
 /// Why a client could not be built.
@@ -68,4 +69,32 @@ pub enum BudgetError {
         /// The bound.
         max: u32,
     },
+}
+
+/// A reservation or a permit was not admitted, for the verdict's reason. An error
+/// in form only, so that `?` works: it is an answer like any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("not admitted: {}", text_of(.0))]
+pub struct NotAdmitted(pub Verdict);
+
+impl NotAdmitted {
+    /// When it is worth trying again, if the coordinator said so.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after()
+    }
+
+    /// Why; none: too few units are held here, and an ask is on its way.
+    #[must_use]
+    pub fn code(&self) -> Option<Code> {
+        self.0.code()
+    }
+}
+
+fn text_of(verdict: &Verdict) -> String {
+    match (verdict.code(), verdict.retry_after()) {
+        (Some(code), Some(after)) => format!("{code}, try again in {after:?}"),
+        (Some(code), None) => code.to_string(),
+        (None, _) => "too few units are held here, and more are asked for".to_owned(),
+    }
 }

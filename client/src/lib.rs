@@ -31,6 +31,14 @@
 //! # }
 //! ```
 //!
+//! # More than one unit of one budget at once
+//!
+//! - [`Client::spend_all`] spends several budgets or none of them.
+//! - [`Budget::reserve`] holds units for work whose cost is known afterwards.
+//! - [`Budget::acquire`] takes permits of a concurrency budget, which come back when
+//!   they are dropped.
+//! - [`Budget::peek`] looks without spending.
+//!
 //! # What is promised
 //!
 //! [`Verdict::Admitted`] means that the units were taken from a lease that was
@@ -57,15 +65,19 @@ mod convert;
 mod driver;
 mod error;
 mod lane;
+mod permit;
 mod registry;
+mod reservation;
 mod together;
 mod transport;
 
 pub use budget::Budget;
 pub use builder::Builder;
 pub use client::Client;
-pub use error::{BudgetError, BuildError};
+pub use error::{BudgetError, BuildError, NotAdmitted};
 pub use lane::Lane;
 pub use leasehold_key::{Key, KeyError};
-pub use leasehold_spend::{BudgetKind, Code, FailureMode, Verdict};
+pub use leasehold_spend::{BudgetKind, Code, FailureMode, Peek, Verdict};
+pub use permit::Permit;
+pub use reservation::{Reservation, Settled};
 pub use together::{JointVerdict, RefusedBy};

@@ -1,26 +1,24 @@
 //! One request that spends several budgets: how its parts are listed, and how it
 //! waits. Knows nothing of leases.
 
-use std::{
-    fmt,
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use leasehold_key::Key;
-use leasehold_spend::{Clock, Code, Joint, Patience, Slot, Together, Verdict};
+use leasehold_spend::{Code, Joint, Patience, Slot, Together, Verdict};
 
-use crate::{budget::Budget, client::Client, driver::Shared};
+use crate::{
+    budget::{Budget, until, wait_for},
+    client::Client,
+    driver::Shared,
+};
 
 /// What a request for several budgets is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a verdict that nobody reads lets every request through"]
 pub struct JointVerdict {
     /// `Admitted`: every budget gave its units, within its promise. `Degraded`:
-    /// the failure mode of at least one of them let the request through. Anything
+    /// the failure mode of at least one of them let the request through. `Shadowed`:
+    /// at least one of them would have refused it, and is in shadow mode. Anything
     /// else: nothing was spent of any of them.
     pub verdict: Verdict,
     /// Which budget refused; none when the request may go ahead. If several would
@@ -96,7 +94,7 @@ impl Client {
             };
             let request = Together::new(listed.parts(), Patience::OneAnswer);
             let wait = Duration::from_nanos(request.max_wait_ns());
-            listed.told(wait_for(request, wait, &shared).await)
+            listed.told(answer_of(request, wait, &shared).await)
         }
     }
 
@@ -119,10 +117,8 @@ impl Client {
                 Ok(listed) => listed,
                 Err(told) => return told,
             };
-            let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-            let until_ns = shared.clock.now_ns().saturating_add(wait_ns);
-            let request = Together::new(listed.parts(), Patience::Until(until_ns));
-            listed.told(wait_for(request, wait, &shared).await)
+            let request = Together::new(listed.parts(), until(&shared.clock, wait));
+            listed.told(answer_of(request, wait, &shared).await)
         }
     }
 
@@ -219,14 +215,7 @@ impl Listed {
 
 /// The answer, or what is known when the time is up. Dropped, it gives back what
 /// it holds.
-async fn wait_for(mut request: Together, wait: Duration, shared: &Shared) -> Joint {
-    let mut time_out = pin!(tokio::time::sleep(wait));
-    let joint = poll_fn(|context| {
-        if let Poll::Ready(joint) = request.poll(context, &shared.clock) {
-            return Poll::Ready(Some(joint));
-        }
-        time_out.as_mut().poll(context).map(|()| None)
-    })
-    .await;
+async fn answer_of(mut request: Together, wait: Duration, shared: &Shared) -> Joint {
+    let joint = wait_for(wait, |context| request.poll(context, &shared.clock)).await;
     joint.unwrap_or_else(|| request.give_up(&shared.clock))
 }

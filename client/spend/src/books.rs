@@ -23,6 +23,10 @@ pub(crate) struct Lease {
     /// Its units are this gateway's own to grant: what is not spent of them was never
     /// granted, rather than handed back.
     pub(crate) is_own: bool,
+    /// Units that settled reservations used and that there were none for.
+    pub(crate) overrun: u64,
+    /// How many of them the coordinator is known to know of.
+    pub(crate) overrun_acked: u64,
 }
 
 impl Lease {
@@ -36,6 +40,8 @@ impl Lease {
             is_parked: false,
             deadline_ns,
             is_own: false,
+            overrun: 0,
+            overrun_acked: 0,
         }
     }
 
@@ -67,6 +73,7 @@ impl Lease {
             left: left + self.parked,
             held: self.held,
             is_own: self.is_own,
+            overrun: self.overrun,
         }
     }
 }
@@ -88,6 +95,8 @@ pub struct Totals {
     pub held: u64,
     /// They are this gateway's own to grant.
     pub is_own: bool,
+    /// Units used beyond what there was.
+    pub overrun: u64,
 }
 
 /// Units of an ended session that somebody still holds. They were settled as
@@ -117,6 +126,8 @@ pub(crate) struct Books {
     voided: Vec<Voided>,
     /// Every generation up to here is known; its grants are old news.
     pub(crate) floor: u64,
+    /// Overrun that waits for a lease to carry it.
+    pub(crate) overrun: u64,
 }
 
 impl Books {
@@ -128,6 +139,29 @@ impl Books {
             lease.is_parked = false;
             self.floor = self.floor.max(lease.generation);
             self.old.push(lease);
+        }
+    }
+
+    /// Opens a lease; the one before has ended.
+    pub(crate) fn open(&mut self, mut lease: Lease) {
+        lease.overrun = std::mem::take(&mut self.overrun);
+        self.current = Some(lease);
+    }
+
+    /// Units were used that there were none for. They are the present lease's, or
+    /// the next one's: a lease that has ended may have been told of for good.
+    pub(crate) fn charge_overrun(&mut self, units: u64) {
+        let total = match &mut self.current {
+            Some(lease) => &mut lease.overrun,
+            None => &mut self.overrun,
+        };
+        *total = total.saturating_add(units);
+    }
+
+    /// A report with this total was acknowledged.
+    pub(crate) fn note_overrun(&mut self, generation: u64, total: u64) {
+        if let Some(lease) = self.find(generation) {
+            lease.overrun_acked = lease.overrun_acked.max(total);
         }
     }
 
@@ -157,6 +191,8 @@ impl Books {
         // Generations are a session's: after a restore they may begin anew.
         self.floor = 0;
         for lease in self.old.drain(..) {
+            let untold = lease.overrun.saturating_sub(lease.overrun_acked);
+            self.overrun = self.overrun.saturating_add(untold);
             let held = lease.held;
             settled.push((lease.generation, lease.spent(0)));
             if held > 0 {
@@ -186,10 +222,35 @@ impl Books {
         })
     }
 
+    /// Until when what is held of a lease may be spent.
+    pub(crate) fn deadline_ns(&mut self, generation: u64) -> Option<u64> {
+        self.find(generation).map(|lease| lease.deadline_ns)
+    }
+
     /// Whether what is held of a lease may be spent at `now_ns`.
     pub(crate) fn is_valid(&mut self, generation: u64, now_ns: u64) -> bool {
-        self.find(generation)
-            .is_some_and(|lease| now_ns < lease.deadline_ns)
+        self.deadline_ns(generation)
+            .is_some_and(|deadline_ns| now_ns < deadline_ns)
+    }
+
+    /// Hands held units of the present lease back, as far as its returned total is
+    /// below a target; says how many.
+    pub(crate) fn return_held(&mut self, generation: u64, units: u64, target: u64) -> u64 {
+        let current = self.current.as_mut();
+        let Some(lease) = current.filter(|lease| lease.generation == generation) else {
+            return 0;
+        };
+        let back = units.min(target.saturating_sub(lease.returned));
+        lease.returned += back;
+        lease.held -= back;
+        back
+    }
+
+    /// Decides held units as spent that were admitted when they were taken.
+    pub(crate) fn spend_held(&mut self, generation: u64, units: u64) {
+        if let Some(lease) = self.find(generation) {
+            lease.held -= units;
+        }
     }
 
     /// Decides held units as spent if their lease is still valid at `now_ns`.
@@ -249,7 +310,7 @@ impl Books {
 
     /// Nothing at all has to be accounted for any more.
     pub(crate) fn is_empty(&self) -> bool {
-        self.current.is_none() && self.old.is_empty() && self.voided.is_empty()
+        self.current.is_none() && self.old.is_empty() && self.voided.is_empty() && self.overrun == 0
     }
 
     /// The present lease's totals, and those of ended ones into `ended`.

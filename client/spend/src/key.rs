@@ -64,6 +64,7 @@ pub(crate) struct Brief {
     pub(crate) generation: u64,
     pub(crate) is_final: bool,
     pub(crate) spent_total: u64,
+    pub(crate) overrun_total: u64,
     pub(crate) tallies: Tallies,
 }
 
@@ -154,6 +155,7 @@ pub(crate) struct KeyCore {
     spent_acked: u64,
     ages: Ages,
     missed_seen: u64,
+    acquired_seen: u64,
     /// Some requests were not admitted between the last two samples.
     missed_now: bool,
     /// What was said of the counts, and what of that is known to have arrived.
@@ -204,6 +206,7 @@ impl KeyCore {
             spent_acked: 0,
             ages: Ages::default(),
             missed_seen: 0,
+            acquired_seen: 0,
             missed_now: false,
             tallies_told: Tallies::default(),
             tallies_acked: Tallies::default(),
@@ -246,7 +249,9 @@ impl KeyCore {
         let spends_due = self
             .untold_since_ns
             .map(|since| since + self.demand.window_ns() / 4);
-        let report = self.ask == Ask::Due || spends_due.is_some_and(|due| due <= now);
+        let report = self.ask == Ask::Due
+            || spends_due.is_some_and(|due| due <= now)
+            || self.has_spare_permits();
         let mut again = None;
         let mut at =
             |moment: u64| again = Some(again.map_or(moment, |known: u64| known.min(moment)));
@@ -255,6 +260,9 @@ impl KeyCore {
         }
         if let Some(turn_ns) = turn_ns {
             at(turn_ns);
+        }
+        if let Some(until) = self.sample.reserved_until_ns {
+            at(until.max(now + MILLISECOND));
         }
         if self.sample.waiting > 0 && self.ask == Ask::Refused {
             at(self.until_ns.max(now + MILLISECOND));
@@ -270,6 +278,10 @@ impl KeyCore {
 
     fn take_sample(&mut self, now: u64, clock: &impl Clock) {
         self.slot.sample(&mut self.sample);
+        if self.sample.reserved_until_ns.is_some_and(|at| at <= now) {
+            self.slot.expire_reservations(now);
+            self.slot.sample(&mut self.sample);
+        }
         // After the sample: whatever it shows as spent was spent before this.
         let after_ns = clock.floor_ns();
         let mut arrived = 0;
@@ -286,7 +298,12 @@ impl KeyCore {
                 self.untold_since_ns.get_or_insert(now);
             }
         }
-        let missed = self.slot.counts().missed;
+        let Counts {
+            missed, acquired, ..
+        } = self.slot.counts();
+        // Permits that were taken are demand that is never spent.
+        arrived += acquired.wrapping_sub(self.acquired_seen);
+        self.acquired_seen = acquired;
         let missed_now = missed.wrapping_sub(self.missed_seen);
         arrived += missed_now;
         self.missed_seen = missed;
@@ -452,9 +469,13 @@ impl KeyCore {
             is_final,
             spent_total,
             tallies,
+            overrun_total,
             ..
         } = brief;
         self.tallies_acked = self.tallies_acked.and(tallies);
+        if overrun_total > 0 {
+            self.slot.note_overrun(generation, overrun_total);
+        }
         if seq == self.told_seq && self.told.is_some_and(|told| told.want == 0) {
             self.is_want_known = false;
         }
@@ -564,6 +585,7 @@ fn of_lease(level: &Report, totals: &Totals) -> Report {
         returned_total: totals.returned,
         held: totals.held,
         left: totals.left,
+        overrun_total: totals.overrun,
         ..level.clone()
     }
 }

@@ -4,6 +4,7 @@
 //! names.
 
 mod bell;
+mod keeping;
 mod recall;
 mod together;
 

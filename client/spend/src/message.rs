@@ -224,8 +224,8 @@ pub struct KeyGrant {
     pub refusal: Option<Refusal>,
     /// The policy, when it is new to this stream.
     pub policy: Option<Policy>,
-    /// Units that the account has free after this.
-    pub free: u64,
+    /// Units that the account has free after this, if it was said.
+    pub free: Option<u64>,
     /// Sessions that hold a lease of the key; 0: not said.
     pub holders: u64,
     /// What was refused before may be there by now.

@@ -8,7 +8,7 @@ use crate::{
     clock::Clock,
     kind::BudgetKind,
     lane::Lane,
-    slot::{Miss, Slot},
+    slot::{Inner, Miss, Slot},
     sync::Ordering,
     verdict::{Code, Verdict},
     word::{ESTIMATE, LEFT_MAX},
@@ -86,25 +86,32 @@ impl Slot {
         if self.kind() == Some(BudgetKind::Unlimited) {
             return Miss::Answer(self.degrade(units));
         }
-        let has_lease = {
-            let inner = self.lock();
-            let lease = inner.books.current.as_ref();
-            lease.is_some_and(|lease| lease.is_own && !lease.is_parked)
-        };
+        let answer = self.own_answer(&self.lock());
         Miss::Answer(match miss {
             Miss::Refused(verdict) => {
                 self.count_refused(units);
                 verdict
             }
             Miss::Alone => self.fail(units, Code::Disconnected, clock),
-            _ if has_lease => {
-                self.count_refused(units);
-                Verdict::Denied {
-                    code: Code::Limit,
-                    retry_after: Some(ANSWER_WITHIN),
+            _ => match answer {
+                Some(verdict) => {
+                    self.count_refused(units);
+                    verdict
                 }
-            }
-            _ => self.fail(units, Code::NoAnswer, clock),
+                None => self.fail(units, Code::NoAnswer, clock),
+            },
+        })
+    }
+
+    /// What a request is told that finds too little of an estimate, if there is a lease
+    /// to tell spends by.
+    pub(crate) fn own_answer(&self, inner: &Inner) -> Option<Verdict> {
+        let is_estimate = self.kind() == Some(BudgetKind::Estimate);
+        let lease = inner.books.current.as_ref();
+        let is_counted = lease.is_some_and(|lease| lease.is_own && !lease.is_parked);
+        (is_estimate && is_counted).then_some(Verdict::Denied {
+            code: Code::Limit,
+            retry_after: Some(ANSWER_WITHIN),
         })
     }
 

@@ -6,12 +6,13 @@ use std::task::Waker;
 
 use crate::{
     books::{Lease, Totals},
+    kind::BudgetKind,
     lane::{Lane, LaneRule},
     queue::{Decision, Patience, Queue, Waiting},
     slot::{Inner, Slot, SlotRule},
     sync::Ordering,
     verdict::Code,
-    word::{CLOSED, GATED, LEFT_MAX, QUEUED, Word},
+    word::{CLOSED, GATED, LEFT_MAX, OFF_PATH, QUEUED, Word},
 };
 
 /// What a slot's books say at one moment.
@@ -29,7 +30,11 @@ pub struct Sample {
     pub waiting: usize,
     /// The latest moment until which one of the first lane's waits; 0 when unknown.
     pub patient_until_ns: u64,
-    /// All of this by lane, the highest first.
+    /// When the first reservation counts as spent.
+    pub reserved_until_ns: Option<u64>,
+    /// Overrun that waits for a lease to carry it.
+    pub overrun: u64,
+    /// All that waits by lane, the highest first.
     pub lanes: Vec<LaneSample>,
 }
 
@@ -104,7 +109,7 @@ impl Slot {
         // and fails to take from the old lease by it. A plain store, not a
         // maximum: the new lease may end before the old one would have.
         self.deadline.store(deadline_ns, Ordering::Release);
-        inner.books.current = Some(Lease {
+        inner.books.open(Lease {
             is_own: self.counts_by_itself(),
             ..Lease::new(generation, deadline_ns)
         });
@@ -295,21 +300,32 @@ impl Slot {
     /// Puts what is left aside if the lease's deadline has passed, so that no
     /// more units are forfeited by spenders who come too late.
     pub fn park_if_late(&self, now_ns: u64) {
-        self.park(&mut self.lock(), now_ns);
+        let mut wakes = Vec::new();
+        let mut inner = self.lock();
+        if self.park(&mut inner, now_ns) {
+            Self::wake_watchers(&mut inner, &mut wakes);
+        }
+        drop(inner);
+        wakes.into_iter().for_each(Waker::wake);
     }
 
-    pub(crate) fn park(&self, inner: &mut Inner, now_ns: u64) {
+    /// The same for somebody who holds the lock; says whether it was late.
+    pub(crate) fn park(&self, inner: &mut Inner, now_ns: u64) -> bool {
         let Some(lease) = &mut inner.books.current else {
-            return;
+            return false;
         };
-        if lease.is_parked || now_ns < lease.deadline_ns {
-            return;
+        if now_ns < lease.deadline_ns {
+            return false;
+        }
+        if lease.is_parked {
+            return true;
         }
         // The tag changes too: it costs nothing, and a spender that was asleep
         // cannot come back to units that were put aside and returned meanwhile.
         // Under the lock nobody sees the units between left and parked.
         lease.parked = self.swap_for_next_lease();
         lease.is_parked = true;
+        true
     }
 
     /// Hands back up to `units` of what is left, nothing while requests wait.
@@ -358,9 +374,19 @@ impl Slot {
                     .min(most)
             })
         };
-        // Only the driver raises `returned` of a present lease, so the lock may
-        // be let go in between.
-        self.give_back(missing)
+        // Only the driver raises `returned` of a present lease of spent units, so the
+        // lock may be let go in between.
+        let back = self.give_back(missing);
+        self.owe(generation, returned_total_target);
+        back
+    }
+
+    /// Permits that are in use cannot be handed back now. Others may wait for them
+    /// just when they always are: so they go back when they are dropped.
+    fn owe(&self, generation: u64, returned_total_target: u64) {
+        if Word(self.word.load(Ordering::Acquire)).is_off_path() {
+            self.lock().recalled = Some((generation, returned_total_target));
+        }
     }
 
     /// Ends the present lease: all that is left of it is handed back, and a
@@ -388,13 +414,19 @@ impl Slot {
     /// Ends every lease because the session is gone. Appends what was spent of
     /// each generation.
     pub fn void(&self, settled: &mut Vec<(u64, u64)>) {
+        let mut wakes = Vec::new();
         let mut inner = self.lock();
+        // Reservations were admitted, and nobody will hear of their outcome.
+        Self::spend_reserved(&mut inner);
         let left = self.swap_for_next_lease();
         inner.books.void(left, settled);
+        Self::wake_watchers(&mut inner, &mut wakes);
+        drop(inner);
+        wakes.into_iter().for_each(Waker::wake);
     }
 
     /// Ends the slot: what is left is handed back, who waits is told, what is
-    /// held can only be released.
+    /// reserved counts as spent, what is held otherwise can only be released.
     pub fn close(&self) {
         let mut wakes = Vec::new();
         let mut inner = self.lock();
@@ -411,7 +443,9 @@ impl Slot {
                 Err(now) => seen = now,
             }
         };
+        Self::spend_reserved(&mut inner);
         inner.books.end_current(left);
+        Self::wake_watchers(&mut inner, &mut wakes);
         let Inner { queue, asking, .. } = &mut *inner;
         for queue in [queue, asking] {
             queue.decide_where(|_| true, Decision::Closed, &mut wakes);
@@ -556,6 +590,7 @@ impl Slot {
     pub fn set_rule(&self, rule: SlotRule) {
         let mut wakes = Vec::new();
         let mut inner = self.lock();
+        self.set_path(&mut inner, rule.kind);
         self.store_rule(rule);
         self.mark_kind(rule.kind);
         let lease = inner.books.current.as_ref();
@@ -576,6 +611,52 @@ impl Slot {
         wakes.into_iter().for_each(Waker::wake);
     }
 
+    /// Keeps spenders off units that are permits, and permits off units that are
+    /// spent: what is left of the other kind goes back.
+    fn set_path(&self, inner: &mut Inner, kind: BudgetKind) {
+        let has_permits = kind == BudgetKind::Concurrency;
+        let had_permits = Word(self.word.load(Ordering::Acquire)).is_off_path();
+        if has_permits == had_permits {
+            return;
+        }
+        // AcqRel, both: who is on the path took before, or finds the flag; and who
+        // finds no flag finds nothing left of the permits.
+        if has_permits {
+            self.word.fetch_or(OFF_PATH, Ordering::AcqRel);
+        }
+        self.return_all(inner);
+        if had_permits {
+            self.word.fetch_and(!OFF_PATH, Ordering::AcqRel);
+        }
+    }
+
+    fn return_all(&self, inner: &mut Inner) {
+        let Some(lease) = &mut inner.books.current else {
+            return;
+        };
+        let parked = std::mem::take(&mut lease.parked);
+        lease.hand_back(parked);
+        loop {
+            let left = self.left();
+            // A spender may be faster; then there is less to give back. Nothing can
+            // be taken off a closed slot, and nothing is left there.
+            if left == 0 || self.lower_left(left) {
+                lease.hand_back(left);
+                return;
+            }
+        }
+    }
+
+    /// A report that told of so much overrun was acknowledged.
+    pub(crate) fn note_overrun(&self, generation: u64, total: u64) {
+        self.lock().books.note_overrun(generation, total);
+    }
+
+    /// There is nobody to charge overrun to that no lease carries.
+    pub(crate) fn drop_overrun(&self) {
+        self.lock().books.overrun = 0;
+    }
+
     /// Forgets an ended generation whose final report was acknowledged.
     pub fn forget(&self, generation: u64) {
         self.lock().books.forget(generation);
@@ -589,6 +670,8 @@ impl Slot {
         // lower what is left. So what counts as spent here was really taken.
         let left = self.left();
         sample.current = inner.books.totals(left, &mut sample.ended);
+        sample.reserved_until_ns = inner.reserved.first_key_value().map(|((at, _), _)| *at);
+        sample.overrun = inner.books.overrun;
         let Inner { queue, asking, .. } = &*inner;
         // Who asks here and waits elsewhere is in need only if too few are left.
         let is_asked = asking.units() > left || !(asking.is_empty() || queue.is_empty());

@@ -1,7 +1,7 @@
 //! One key's spending state: the fast path, and the answers to those it cannot
 //! serve. Knows neither the key's text nor the session nor when to ask.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, task::Waker, time::Duration};
 
 use crate::{
     books::Books,
@@ -12,10 +12,12 @@ use crate::{
     lane::{LANES_MAX, Lane, LaneRule},
     line::Line,
     queue::Queue,
+    reserve::Reserved,
     sync::{
         AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, taken_before_look,
     },
     verdict::{Code, Verdict},
+    waiting::Use,
     word::{ESTIMATE, GATED, LEFT_MAX, Word},
 };
 
@@ -72,6 +74,9 @@ pub struct Slot {
     shadowed: AtomicU64,
     /// Requests that shadow mode let through though nobody said no.
     let_through: AtomicU64,
+    acquired: AtomicU64,
+    /// Units that the coordinator last said are free, and one more; 0: it never did.
+    free: AtomicU64,
     /// Who leaves this many units or fewer rings. The largest number: everybody does.
     bell: AtomicU64,
     evicted: AtomicBool,
@@ -97,12 +102,26 @@ pub(crate) struct Inner {
     pub(crate) gate: Gate,
     /// What the policy calls its lanes.
     pub(crate) lanes: Vec<String>,
+    /// Held units that are to be settled, by their end.
+    pub(crate) reserved: BTreeMap<(u64, u64), Reserved>,
+    /// Whom to wake when permits may have ended, by the permit's number.
+    pub(crate) watchers: BTreeMap<u64, Waker>,
+    /// Permits that were recalled while they were in use: of which lease, and the
+    /// returned total that was asked for.
+    pub(crate) recalled: Option<(u64, u64)>,
+    number: u64,
 }
 
 impl Inner {
     /// Nothing has to be accounted for and nobody waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.books.is_empty() && self.queue.is_empty() && self.asking.is_empty()
+    }
+
+    /// A number that no other reservation or permit of the slot has.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
     }
 }
 
@@ -160,6 +179,8 @@ pub struct Counts {
     pub let_through: u64,
     /// Requests that named a lane which the policy does not have.
     pub misnamed: u64,
+    /// Units of permits that were given out.
+    pub acquired: u64,
 }
 
 /// What a slot needs to know of the key's policy to answer by itself.
@@ -209,6 +230,8 @@ impl Slot {
             degraded: AtomicU64::new(0),
             shadowed: AtomicU64::new(0),
             let_through: AtomicU64::new(0),
+            acquired: AtomicU64::new(0),
+            free: AtomicU64::new(0),
             bell: AtomicU64::new(u64::MAX),
             evicted: AtomicBool::new(false),
             asked: AtomicU32::new(0),
@@ -368,6 +391,20 @@ impl Slot {
         let miss = self.miss(lane, units, clock);
         match self.settle_own(miss, units, clock) {
             Miss::Answer(verdict) => verdict,
+            miss => self.answer_miss(miss, lane, units, clock),
+        }
+    }
+
+    /// The answer to a request that does not wait.
+    pub(crate) fn answer_miss(
+        &self,
+        miss: Miss,
+        lane: Lane,
+        units: u64,
+        clock: &impl Clock,
+    ) -> Verdict {
+        match miss {
+            Miss::Answer(verdict) => verdict,
             Miss::Refused(verdict) => {
                 self.count_refused(units);
                 verdict
@@ -384,6 +421,10 @@ impl Slot {
                 Verdict::Empty
             }
         }
+    }
+
+    pub(crate) fn is_shadow(&self) -> bool {
+        self.shadow.load(Ordering::Relaxed) && !self.is_evicted()
     }
 
     /// What a request is told in the end: in shadow mode nothing is refused.
@@ -486,11 +527,33 @@ impl Slot {
         }
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        // Acquire: who sees the flag also sees whether it was an eviction.
+        Word(self.word.load(Ordering::Acquire)).is_closed()
+    }
+
+    /// What a request is told that wants permits where units are spent, or the other
+    /// way round. None as long as the kind is not known.
+    pub(crate) fn wrong_kind(&self, usage: Use) -> Option<Verdict> {
+        let has_permits = self.kind()? == BudgetKind::Concurrency;
+        let code = Code::WrongKind;
+        let retry_after = None;
+        (has_permits != (usage == Use::Permit)).then_some(Verdict::Denied { code, retry_after })
+    }
+
     /// The answer to a request that the fast path did not admit.
     pub(crate) fn miss(&self, lane: Lane, units: u64, clock: &impl Clock) -> Miss {
-        // Acquire: who sees the flag also sees whether it was an eviction.
-        if Word(self.word.load(Ordering::Acquire)).is_closed() {
+        self.miss_as(Use::Spend, lane, units, clock)
+    }
+
+    /// The same of a request for either use.
+    pub(crate) fn miss_as(&self, usage: Use, lane: Lane, units: u64, clock: &impl Clock) -> Miss {
+        if self.is_closed() {
             return Miss::Answer(Verdict::Unavailable { code: Code::Closed });
+        }
+        if let Some(verdict) = self.wrong_kind(usage) {
+            self.count_refused(0);
+            return Miss::Answer(verdict);
         }
         if units == 0 {
             return Miss::Answer(Verdict::Admitted);
@@ -586,6 +649,11 @@ impl Slot {
     #[must_use]
     pub fn kind(&self) -> Option<BudgetKind> {
         BudgetKind::from_number(self.kind.load(Ordering::Relaxed))
+    }
+
+    /// How long a reservation may stay unsettled, if the policy says so.
+    pub(crate) fn hold_max_ns(&self) -> u64 {
+        self.hold_max_ns.load(Ordering::Relaxed)
     }
 
     pub(crate) fn store_rule(&self, rule: SlotRule) {
@@ -698,6 +766,17 @@ impl Slot {
         }
     }
 
+    /// The coordinator said how much is free.
+    pub(crate) fn set_free(&self, units: u64) {
+        // Relaxed: an estimate.
+        self.free.store(units.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Units that the coordinator last said are free.
+    pub(crate) fn known_free(&self) -> Option<u64> {
+        self.free.load(Ordering::Relaxed).checked_sub(1)
+    }
+
     /// Counts as of now.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -709,11 +788,16 @@ impl Slot {
             shadowed: self.shadowed.load(Ordering::Relaxed),
             let_through: self.let_through.load(Ordering::Relaxed),
             misnamed: self.misnamed.load(Ordering::Relaxed),
+            acquired: self.acquired.load(Ordering::Relaxed),
         }
     }
 
     pub(crate) fn count_missed(&self, units: u64) {
         self.missed.fetch_add(units, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_acquired(&self, units: u64) {
+        self.acquired.fetch_add(units, Ordering::Relaxed);
     }
 
     pub(crate) fn count_refused(&self, units: u64) {

@@ -39,20 +39,22 @@ use std::{
 
 use crate::{
     clock::Clock,
+    kind::BudgetKind,
     lane::Lane,
     queue::{Decision, Patience},
     slot::{Inner, Miss, Slot},
     sync::{MutexGuard, Ordering, taken_before_look},
     verdict::{Code, Verdict},
-    word::{QUEUED, Word},
+    waiting::Use,
+    word::QUEUED,
 };
 
 /// What a request for several keys is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a verdict that nobody reads lets every request through"]
 pub enum Joint {
-    /// All of it is allowed: `Admitted`, or `Degraded` if a part of it is outside
-    /// the promise.
+    /// All of it is allowed: `Admitted`; `Degraded` if the failure mode let a part
+    /// through; else `Shadowed` if shadow mode did.
     Allowed(Verdict),
     /// Nothing of it was spent.
     Refused {
@@ -76,6 +78,8 @@ enum Standing {
     Held(u64),
     /// There is nobody to ask: the failure mode answers for it, for this reason.
     Alone(Code),
+    /// It would be refused so, and is let through: shadow mode.
+    Shadowed(Verdict),
 }
 
 /// A request for units of several keys. Dropped, it gives back what it holds.
@@ -235,7 +239,7 @@ impl Work<'_> {
             return Poll::Ready(joint);
         }
         loop {
-            let answer = match self.take(guards) {
+            let answer = match self.take(guards, clock) {
                 // None if some lease had ended: its part is open again.
                 None => self.look(guards, clock, after).map(Poll::Ready),
                 // None if one part is the failure mode's: on with the others.
@@ -269,11 +273,13 @@ impl Work<'_> {
                     let now = clock.now_ns();
                     let retry_after =
                         until_ns.map(|until| Duration::from_nanos(until.saturating_sub(now)));
-                    worst.note(place, Verdict::Denied { code, retry_after });
+                    let verdict = Verdict::Denied { code, retry_after };
+                    *standing = worst.note(place, slot, verdict);
                 }
                 Some(Decision::Closed) => {
                     *standing = Standing::Open;
-                    worst.note(place, Verdict::Unavailable { code: Code::Closed });
+                    let verdict = Verdict::Unavailable { code: Code::Closed };
+                    *standing = worst.note(place, slot, verdict);
                 }
             }
         }
@@ -281,17 +287,20 @@ impl Work<'_> {
     }
 
     /// Takes one part after another, up to the first of which there is too little.
-    fn take(&mut self, guards: &mut Guards<'_>) -> Option<usize> {
+    fn take(&mut self, guards: &mut Guards<'_>, clock: &impl Clock) -> Option<usize> {
         for (place, (slot, units)) in self.parts.iter().enumerate() {
             let inner = &mut *guards[place];
             let ticket = match self.standings[place] {
-                Standing::Held(_) | Standing::Alone(_) => continue,
+                Standing::Held(_) | Standing::Alone(_) | Standing::Shadowed(_) => continue,
                 _ if *units == 0 => continue,
                 Standing::Waits(_) => return Some(place),
                 Standing::Asks(ticket) => Some(ticket),
                 Standing::Open => None,
             };
-            let Some(generation) = slot.take_held(inner, *units) else {
+            if slot.wrong_kind(Use::Spend).is_some() {
+                return Some(place);
+            }
+            let Some(generation) = slot.take_in_turn(inner, *units, clock) else {
                 return Some(place);
             };
             self.standings[place] = Standing::Held(generation);
@@ -316,9 +325,18 @@ impl Work<'_> {
                 continue;
             };
             let inner = &mut *guards[place];
-            if is_closed(slot) {
-                let verdict = Verdict::Unavailable { code: Code::Closed };
-                return Some(Joint::Refused { place, verdict });
+            let refusal = if slot.is_closed() {
+                Some(Verdict::Unavailable { code: Code::Closed })
+            } else {
+                slot.wrong_kind(Use::Spend)
+            };
+            if let Some(verdict) = refusal {
+                if !slot.is_shadow() {
+                    return Some(Joint::Refused { place, verdict });
+                }
+                self.standings[place] = Standing::Shadowed(verdict);
+                slot.give_up_held(inner, generation, *units, &mut after.wakes);
+                continue;
             }
             if !inner.books.is_valid(generation, now) {
                 self.standings[place] = Standing::Open;
@@ -333,15 +351,21 @@ impl Work<'_> {
         }
         let mut verdict = Verdict::Admitted;
         for (place, (slot, units)) in self.parts.iter().enumerate() {
-            if let Standing::Alone(code) = self.standings[place] {
-                let answer = slot.fail(*units, code, clock);
-                if !answer.is_allowed() {
-                    return Some(Joint::Refused {
-                        place,
-                        verdict: answer,
-                    });
+            let answer = match self.standings[place] {
+                Standing::Alone(_) if slot.kind() == Some(BudgetKind::Unlimited) => {
+                    slot.degrade(*units)
                 }
-                verdict = Verdict::Degraded;
+                Standing::Alone(code) => slot.fail(*units, code, clock),
+                Standing::Shadowed(refusal) => refusal,
+                _ => continue,
+            };
+            match slot.shade(answer) {
+                Verdict::Degraded => verdict = Verdict::Degraded,
+                shadowed @ Verdict::Shadowed { .. } if verdict == Verdict::Admitted => {
+                    verdict = shadowed;
+                }
+                answer if answer.is_allowed() => {}
+                verdict => return Some(Joint::Refused { place, verdict }),
             }
         }
         for (place, (slot, units)) in self.parts.iter().enumerate() {
@@ -349,6 +373,9 @@ impl Work<'_> {
                 let is_committed = guards[place].books.commit(generation, *units, now);
                 debug_assert!(is_committed, "it was valid a moment ago, under the lock");
                 self.standings[place] = Standing::Open;
+                if verdict == Verdict::Admitted {
+                    verdict = slot.admitted();
+                }
                 // A spend like any other: the driver dates it, and asks ahead.
                 if slot.is_at_bell(slot.left()) {
                     after.rings.push(place);
@@ -370,7 +397,7 @@ impl Work<'_> {
     ) -> Option<Poll<Joint>> {
         if matches!(then, Then::GiveUp) {
             let (slot, units) = &self.parts[short];
-            if !is_closed(slot) && slot.is_left_alone(clock) {
+            if !slot.is_closed() && slot.is_left_alone(clock) {
                 self.leave(short, guards, after);
                 let is_up = slot.line.is_up();
                 let code = if is_up {
@@ -381,8 +408,13 @@ impl Work<'_> {
                 self.standings[short] = Standing::Alone(code);
                 return None;
             }
-            let place = short;
             let verdict = slot.time_out(Lane::LOWEST, *units, clock);
+            if slot.is_shadow() {
+                self.leave(short, guards, after);
+                self.standings[short] = Standing::Shadowed(verdict);
+                return None;
+            }
+            let place = short;
             return Some(Poll::Ready(Joint::Refused { place, verdict }));
         }
         if let Standing::Asks(ticket) = self.standings[short] {
@@ -399,8 +431,26 @@ impl Work<'_> {
             if is_met || self.standings[place] != Standing::Open {
                 continue;
             }
-            match slot.miss(Lane::LOWEST, *units, clock) {
-                Miss::Answer(verdict) => worst.note(place, verdict),
+            let miss = slot.miss(Lane::LOWEST, *units, clock);
+            if slot.counts_by_itself() && !matches!(miss, Miss::Answer(_) | Miss::Refused(_)) {
+                // Nobody ever waits for it: see `settle_own`.
+                if !slot.is_asked(Lane::LOWEST) {
+                    after.rings.push(place);
+                }
+                self.standings[place] = match miss {
+                    Miss::Alone => Standing::Alone(Code::Disconnected),
+                    _ => slot.own_answer(&guards[place]).map_or(
+                        Standing::Alone(Code::NoAnswer),
+                        |verdict| {
+                            slot.count_refused(*units);
+                            worst.note(place, slot, verdict)
+                        },
+                    ),
+                };
+                continue;
+            }
+            match miss {
+                Miss::Answer(verdict) => self.standings[place] = worst.note(place, slot, verdict),
                 // Who waits for capacity joins the queue in spite of a refusal.
                 Miss::Refused(verdict) => match (self.patience, verdict.retry_after()) {
                     (Patience::Until(_), Some(_)) if matches!(then, Then::Wait(_)) => {
@@ -408,7 +458,7 @@ impl Work<'_> {
                     }
                     _ => {
                         slot.count_refused(*units);
-                        worst.note(place, verdict);
+                        self.standings[place] = worst.note(place, slot, verdict);
                     }
                 },
                 // The connection may be back before the request's time is up.
@@ -425,29 +475,33 @@ impl Work<'_> {
         if let Some(joint) = worst.into_joint() {
             return Some(Poll::Ready(joint));
         }
-        if matches!(self.standings[short], Standing::Alone(_)) {
+        if matches!(
+            self.standings[short],
+            Standing::Alone(_) | Standing::Shadowed(_)
+        ) {
             return None;
         }
-        Some(match then {
-            Then::Wait(waker) => self.join(short, lacking, guards, waker, after),
-            Then::Miss | Then::GiveUp => {
-                for place in lacking {
-                    let (slot, units) = &self.parts[place];
-                    slot.count_missed(*units);
-                    if !slot.is_asked(Lane::LOWEST) {
-                        after.rings.push(place);
-                    }
-                }
-                Poll::Ready(Joint::Refused {
-                    place: short,
-                    verdict: Verdict::Empty,
-                })
+        if let Then::Wait(waker) = then {
+            return self.join(short, lacking, guards, waker, after);
+        }
+        let verdict = Verdict::Empty;
+        for place in lacking {
+            let (slot, units) = &self.parts[place];
+            slot.count_missed(*units);
+            if !slot.is_asked(Lane::LOWEST) {
+                after.rings.push(place);
             }
-        })
+            if slot.is_shadow() {
+                self.standings[place] = Standing::Shadowed(verdict);
+            }
+        }
+        let place = short;
+        let is_let_through = matches!(self.standings[short], Standing::Shadowed(_));
+        (!is_let_through).then_some(Poll::Ready(Joint::Refused { place, verdict }))
     }
 
     /// Waits in the queue of the first part that is lacking, and asks for the
-    /// others.
+    /// others. None: that part is let through after all, so go on taking.
     fn join(
         &mut self,
         short: usize,
@@ -455,7 +509,7 @@ impl Work<'_> {
         guards: &mut Guards<'_>,
         waker: &Waker,
         after: &mut Aftermath,
-    ) -> Poll<Joint> {
+    ) -> Option<Poll<Joint>> {
         for (place, (slot, units)) in self.parts.iter().enumerate().skip(short) {
             let Inner { queue, asking, .. } = &mut *guards[place];
             if lacking.contains(&place) {
@@ -466,7 +520,14 @@ impl Work<'_> {
                     let retry_after = Some(Duration::from_nanos(slot.max_wait_ns()));
                     let code = Code::TooManyWaiters;
                     let verdict = Verdict::Denied { code, retry_after };
-                    return Poll::Ready(Joint::Refused { place, verdict });
+                    if !slot.is_shadow() {
+                        return Some(Poll::Ready(Joint::Refused { place, verdict }));
+                    }
+                    self.standings[place] = Standing::Shadowed(verdict);
+                    if place == short {
+                        return None;
+                    }
+                    continue;
                 }
                 let ticket = line.push(Lane::LOWEST, *units, self.patience);
                 if place == short {
@@ -479,7 +540,7 @@ impl Work<'_> {
                 }
                 // See `Slot::set_asked`: the driver looks under the lock that is
                 // held here, before or after this.
-                if !slot.is_asked(Lane::LOWEST) {
+                if guards[place].gate.is_shut() || !slot.is_asked(Lane::LOWEST) {
                     after.rings.push(place);
                 }
             }
@@ -490,7 +551,7 @@ impl Work<'_> {
                 _ => {}
             }
         }
-        Poll::Pending
+        Some(Poll::Pending)
     }
 
     /// Leaves the queue at one place, where nothing was decided.
@@ -499,7 +560,7 @@ impl Work<'_> {
         let inner = &mut *guards[place];
         let standing = std::mem::replace(&mut self.standings[place], Standing::Open);
         match standing {
-            Standing::Open | Standing::Alone(_) => {}
+            Standing::Open | Standing::Alone(_) | Standing::Shadowed(_) => {}
             Standing::Asks(ticket) => {
                 inner.asking.pick_up(ticket);
                 inner.asking.leave(ticket);
@@ -527,17 +588,16 @@ impl Work<'_> {
     }
 }
 
-fn is_closed(slot: &Slot) -> bool {
-    // Acquire as in `commit`; the lock is held.
-    Word(slot.word.load(Ordering::Acquire)).is_closed()
-}
-
 /// Of several refusals the one that stands longest.
 #[derive(Default)]
 struct Worst(Option<(usize, Verdict)>);
 
 impl Worst {
-    fn note(&mut self, place: usize, verdict: Verdict) {
+    /// How the part stands whose answer this is.
+    fn note(&mut self, place: usize, slot: &Slot, verdict: Verdict) -> Standing {
+        if slot.is_shadow() {
+            return Standing::Shadowed(verdict);
+        }
         let rank = |verdict: &Verdict| verdict.retry_after().unwrap_or(Duration::MAX);
         if self
             .0
@@ -545,6 +605,7 @@ impl Worst {
         {
             self.0 = Some((place, verdict));
         }
+        Standing::Open
     }
 
     fn into_joint(self) -> Option<Joint> {

@@ -48,6 +48,15 @@ impl Verdict {
         )
     }
 
+    /// Why the request may not go ahead.
+    #[must_use]
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Self::Denied { code, .. } | Self::Unavailable { code } => Some(*code),
+            _ => None,
+        }
+    }
+
     /// When it is worth trying again: as the coordinator said, or soon when nobody
     /// could be asked.
     #[must_use]

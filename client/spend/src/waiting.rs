@@ -14,7 +14,7 @@ use crate::{
     lane::Lane,
     queue::{Decision, Patience},
     slot::{AtGate, Inner, Miss, Slot},
-    sync::Ordering,
+    sync::{Ordering, taken_before_look},
     verdict::{Code, Verdict},
     word::{QUEUED, Word},
 };
@@ -38,6 +38,15 @@ pub struct Waiter {
     ticket: u64,
     units: u64,
     is_done: bool,
+}
+
+/// What a request wants units for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// To spend them.
+    Spend,
+    /// To have them in use for a while.
+    Permit,
 }
 
 /// Units that were taken and not decided yet. Dropping them hands them back.
@@ -64,33 +73,48 @@ impl Slot {
         patience: Patience,
         clock: &impl Clock,
     ) -> Begun {
-        match self.begin(lane, units, patience, clock) {
-            Begun::Answered(verdict) => Begun::Answered(self.shade(verdict)),
-            waits @ Begun::Waits(_) => waits,
+        if self.is_gated() {
+            let patience = match self.at_gate(lane, units, clock) {
+                AtGate::Passed => return Begun::Answered(self.admitted()),
+                // It waits for its turn as long as it waits for an answer otherwise.
+                AtGate::Waits(_) if patience == Patience::OneAnswer => {
+                    let wait_ns = self.max_wait_ns_in(lane);
+                    Some(Patience::Until(clock.now_ns().saturating_add(wait_ns)))
+                }
+                AtGate::Waits(_) => Some(patience),
+                AtGate::Cooling(_) | AtGate::Open => None,
+            };
+            if let Some(patience) = patience {
+                return self.begin_after(Miss::Ask, lane, units, patience, clock);
+            }
         }
+        let miss = self.try_take_or_miss(lane, units, clock);
+        self.begin_after(miss, lane, units, patience, clock)
     }
 
-    fn begin(
+    /// How a request goes on that was not served at once.
+    pub(crate) fn begin_after(
         self: &Arc<Self>,
+        miss: Miss,
         lane: Lane,
         units: u64,
         patience: Patience,
         clock: &impl Clock,
     ) -> Begun {
-        if self.is_gated() {
-            match self.at_gate(lane, units, clock) {
-                AtGate::Passed => return Begun::Answered(self.admitted()),
-                // It waits for its turn as long as it waits for an answer otherwise.
-                AtGate::Waits(_) if patience == Patience::OneAnswer => {
-                    let wait_ns = self.max_wait_ns_in(lane);
-                    let patience = Patience::Until(clock.now_ns().saturating_add(wait_ns));
-                    return self.join_queue(lane, units, patience, clock);
-                }
-                AtGate::Waits(_) => return self.join_queue(lane, units, patience, clock),
-                AtGate::Cooling(_) | AtGate::Open => {}
-            }
+        match self.wait_after(miss, lane, units, patience, clock) {
+            Begun::Answered(verdict) => Begun::Answered(self.shade(verdict)),
+            waits @ Begun::Waits(_) => waits,
         }
-        let miss = self.try_take_or_miss(lane, units, clock);
+    }
+
+    fn wait_after(
+        self: &Arc<Self>,
+        miss: Miss,
+        lane: Lane,
+        units: u64,
+        patience: Patience,
+        clock: &impl Clock,
+    ) -> Begun {
         match self.settle_own(miss, units, clock) {
             Miss::Answer(verdict) => Begun::Answered(verdict),
             // Who waits for capacity joins the queue in spite of a refusal.
@@ -228,13 +252,81 @@ impl Slot {
         Some(lease.generation)
     }
 
+    /// As `take_held`, and through the gate: only when the units' turn is now.
+    pub(crate) fn take_in_turn(
+        &self,
+        inner: &mut Inner,
+        units: u64,
+        clock: &impl Clock,
+    ) -> Option<u64> {
+        if !inner.gate.is_shut() {
+            return self.take_held(inner, units);
+        }
+        let now = clock.now_ns();
+        let is_open = inner.gate.thaw(now);
+        self.unbar(inner);
+        if !is_open || inner.gate.turn_after(now).is_some() {
+            return None;
+        }
+        let generation = self.take_held(inner, units)?;
+        inner.gate.passed(units, now);
+        Some(generation)
+    }
+
+    /// Takes units, then looks at the clock, and keeps them if their lease is valid
+    /// and the budget is of the right kind. What is kept is kept under the same lock:
+    /// no end of the session finds the units without their owner.
+    pub(crate) fn take_as<T>(
+        self: &Arc<Self>,
+        usage: Use,
+        units: u64,
+        clock: &impl Clock,
+        keep: impl FnOnce(&Arc<Self>, &mut Inner, u64, u64) -> T,
+    ) -> Option<T> {
+        let mut wakes = Vec::new();
+        let mut inner = self.lock();
+        if self.is_closed() || self.wrong_kind(usage).is_some() {
+            return None;
+        }
+        if units == 0 {
+            return Some(keep(self, &mut inner, 0, 0));
+        }
+        let generation = self.take_in_turn(&mut inner, units, clock)?;
+        let kept = self.look_and_keep(&mut inner, generation, units, clock, keep);
+        if kept.is_none() {
+            // Put aside first: nothing of it may be left once more.
+            self.park(&mut inner, clock.now_ns());
+            self.give_up_held(&mut inner, generation, units, &mut wakes);
+        }
+        drop(inner);
+        wakes.into_iter().for_each(Waker::wake);
+        if kept.is_some() && self.is_at_bell(self.left()) {
+            self.ring();
+        }
+        kept
+    }
+
+    fn look_and_keep<T>(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        generation: u64,
+        units: u64,
+        clock: &impl Clock,
+        keep: impl FnOnce(&Arc<Self>, &mut Inner, u64, u64) -> T,
+    ) -> Option<T> {
+        taken_before_look();
+        let is_valid = inner.books.is_valid(generation, clock.now_ns()) && !self.is_closed();
+        is_valid.then(|| keep(self, inner, generation, units))
+    }
+
     pub(crate) fn commit(&self, generation: u64, units: u64, clock: &impl Clock) -> bool {
         let mut inner = self.lock();
         // The units were taken before; now the look. The lock keeps a closing,
         // a voiding and every sample out until the decision is in the books.
         let word = Word(self.word.load(Ordering::Acquire));
-        let is_committed =
-            !word.is_closed() && inner.books.commit(generation, units, clock.now_ns());
+        let is_committed = !word.is_closed()
+            && !word.is_off_path()
+            && inner.books.commit(generation, units, clock.now_ns());
         drop(inner);
         // A spend like any other: the driver dates it, and asks ahead.
         if is_committed && self.is_at_bell(word.left()) {
@@ -289,6 +381,11 @@ impl Drop for Hold {
 impl Waiter {
     /// The verdict, once there is one.
     pub fn poll(&mut self, context: &mut Context<'_>, clock: &impl Clock) -> Poll<Verdict> {
+        let decision = self.poll_decision(context);
+        decision.map(|decision| self.conclude(decision, clock))
+    }
+
+    pub(crate) fn poll_decision(&mut self, context: &mut Context<'_>) -> Poll<Decision> {
         let decision = {
             let mut inner = self.slot.lock();
             let decision = inner.queue.pick_up(self.ticket);
@@ -299,10 +396,7 @@ impl Waiter {
             decision
         };
         match decision {
-            Some(decision) => {
-                let verdict = self.conclude(decision, clock);
-                Poll::Ready(self.slot.shade(verdict))
-            }
+            Some(decision) => Poll::Ready(decision),
             None => Poll::Pending,
         }
     }
@@ -310,6 +404,21 @@ impl Waiter {
     /// Stops waiting because the time is up: the verdict if one is there; else
     /// the refusal that stands, or the failure mode's answer.
     pub fn give_up(mut self, clock: &impl Clock) -> Verdict {
+        match self.leave() {
+            Some(decision) => self.conclude(decision, clock),
+            None => self.time_out(Use::Spend, clock),
+        }
+    }
+
+    /// What a request is told whose time is up before it was answered.
+    pub(crate) fn time_out(&self, usage: Use, clock: &impl Clock) -> Verdict {
+        let wrong = self.slot.wrong_kind(usage);
+        let verdict = wrong.unwrap_or_else(|| self.slot.time_out(self.lane, self.units, clock));
+        self.slot.shade(verdict)
+    }
+
+    /// Leaves the queue: with the decision, if there is one.
+    pub(crate) fn leave(&mut self) -> Option<Decision> {
         let mut wakes = Vec::new();
         let mut inner = self.slot.lock();
         let decision = inner.queue.pick_up(self.ticket);
@@ -321,11 +430,7 @@ impl Waiter {
         drop(inner);
         wakes.into_iter().for_each(Waker::wake);
         self.is_done = true;
-        let verdict = match decision {
-            Some(decision) => self.conclude(decision, clock),
-            None => self.slot.time_out(self.lane, self.units, clock),
-        };
-        self.slot.shade(verdict)
+        decision
     }
 
     /// What the request costs.
@@ -335,17 +440,50 @@ impl Waiter {
     }
 
     fn conclude(&mut self, decision: Decision, clock: &impl Clock) -> Verdict {
-        self.is_done = true;
         match decision {
+            Decision::Served { generation, units }
+                if self.slot.commit(generation, units, clock) =>
+            {
+                self.is_done = true;
+                self.slot.admitted()
+            }
+            decision => self.refusal(Use::Spend, decision, clock),
+        }
+    }
+
+    /// What a decision means for a request that keeps its units for a while.
+    pub(crate) fn conclude_as<T>(
+        &mut self,
+        usage: Use,
+        decision: Decision,
+        clock: &impl Clock,
+        keep: impl FnOnce(&Arc<Slot>, &mut Inner, u64, u64) -> T,
+    ) -> Result<T, Verdict> {
+        if let Decision::Served { generation, units } = decision
+            && self.slot.wrong_kind(usage).is_none()
+        {
+            let slot = &self.slot;
+            let mut inner = slot.lock();
+            if let Some(kept) = slot.look_and_keep(&mut inner, generation, units, clock, keep) {
+                self.is_done = true;
+                return Ok(kept);
+            }
+        }
+        Err(self.refusal(usage, decision, clock))
+    }
+
+    /// The answer of a decision that admits nothing, or whose units came to nothing.
+    fn refusal(&mut self, usage: Use, decision: Decision, clock: &impl Clock) -> Verdict {
+        self.is_done = true;
+        let verdict = match decision {
             Decision::Served { generation, units } => {
-                if self.slot.commit(generation, units, clock) {
-                    return self.slot.admitted();
-                }
                 self.slot.release(generation, units);
-                if Word(self.slot.word.load(Ordering::Acquire)).is_closed() {
-                    return Verdict::Unavailable { code: Code::Closed };
+                if self.slot.is_closed() {
+                    Verdict::Unavailable { code: Code::Closed }
+                } else {
+                    let wrong = self.slot.wrong_kind(usage);
+                    wrong.unwrap_or_else(|| self.slot.fail(units, Code::NoAnswer, clock))
                 }
-                self.slot.fail(units, Code::NoAnswer, clock)
             }
             Decision::Refused { code, until_ns } => {
                 self.slot.count_refused(self.units);
@@ -355,7 +493,8 @@ impl Waiter {
                 Verdict::Denied { code, retry_after }
             }
             Decision::Closed => Verdict::Unavailable { code: Code::Closed },
-        }
+        };
+        self.slot.shade(verdict)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The one word that a spender swaps: units left, four flags, and a tag that
+//! The one word that a spender swaps: units left, five flags, and a tag that
 //! changes with every lease. Knows nothing of deadlines or totals.
 
 /// Bits of the unit count.
@@ -13,10 +13,12 @@ pub(crate) const CLOSED: u64 = 1 << (LEFT_BITS + 1);
 pub(crate) const GATED: u64 = 1 << (LEFT_BITS + 2);
 /// What is admitted is an estimate.
 pub(crate) const ESTIMATE: u64 = 1 << (LEFT_BITS + 3);
-/// One step of the tag. It takes 20 bits and wraps: a spender would have to
-/// sleep between two of its instructions through 1,048,576 leases of one key,
+/// Units are permits, which the fast path leaves alone.
+pub(crate) const OFF_PATH: u64 = 1 << (LEFT_BITS + 4);
+/// One step of the tag. It takes 19 bits and wraps: a spender would have to
+/// sleep between two of its instructions through 524,288 leases of one key,
 /// and wake up at exactly the same count, to mistake one for another.
-const TAG_ONE: u64 = 1 << (LEFT_BITS + 4);
+const TAG_ONE: u64 = 1 << (LEFT_BITS + 5);
 
 /// A value of the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,13 +33,17 @@ impl Word {
         self.0 & CLOSED != 0
     }
 
+    pub(crate) fn is_off_path(self) -> bool {
+        self.0 & OFF_PATH != 0
+    }
+
     pub(crate) fn is_gated(self) -> bool {
         self.0 & GATED != 0
     }
 
     /// Whether `try_spend` must leave the units alone.
     pub(crate) fn is_barred(self) -> bool {
-        self.0 & (CLOSED | QUEUED | GATED) != 0
+        self.0 & (CLOSED | QUEUED | GATED | OFF_PATH) != 0
     }
 
     /// The first word of the next lease: another tag, nothing left.
@@ -52,7 +58,7 @@ mod tests {
 
     #[test]
     fn the_next_lease_keeps_the_flags_and_changes_the_tag() {
-        let word = Word(7 | QUEUED | ESTIMATE);
+        let word = Word(7 | QUEUED | ESTIMATE | OFF_PATH);
         let next = word.next_lease();
         assert_eq!(next.left(), 0);
         assert!(next.is_barred());
@@ -63,7 +69,7 @@ mod tests {
 
     #[test]
     fn the_tag_wraps_without_touching_the_flags() {
-        let last = Word(!(QUEUED | CLOSED | GATED | ESTIMATE));
+        let last = Word(!(QUEUED | CLOSED | GATED | ESTIMATE | OFF_PATH));
         assert_eq!(last.next_lease(), Word(0));
     }
 }

@@ -23,7 +23,7 @@ fn of(kind: BudgetKind) -> Policy {
 fn answer(kind: BudgetKind, free: u64, holders: u64) -> KeyGrant {
     KeyGrant {
         policy: Some(of(kind)),
-        free,
+        free: Some(free),
         holders,
         ..grant(5, 0)
     }

@@ -418,6 +418,31 @@ fn a_part_that_nobody_can_be_asked_for_is_the_failure_modes() {
 }
 
 #[test]
+fn a_part_in_shadow_mode_refuses_nothing_and_is_counted() {
+    let bench = Bench::with(&[3, 0]).connected();
+    bench.slots[1].set_rule(SlotRule {
+        limit: 5,
+        shadow: true,
+        max_wait_ns: DEADLINE,
+        ..SlotRule::default()
+    });
+    let shadowed = |code| Joint::Allowed(Verdict::Shadowed { code });
+    assert_eq!(bench.tries(&[1, 1], &At(1)), shadowed(Code::Empty));
+    let mut request = bench.waits(&[1, 1]);
+    bench.slots[1].refuse(Code::Limit, 5_000, false);
+    assert_eq!(poll(&mut request), Poll::Ready(shadowed(Code::Limit)));
+    assert_eq!(bench.tries(&[1, 1], &At(1)), shadowed(Code::Limit));
+    assert_eq!(bench.totals(0).spent, 3);
+    let counts = bench.slots[1].counts();
+    let counted = (counts.shadowed, counts.let_through, counts.refused);
+    assert_eq!(counted, (2, 1, 0));
+    // The other key refuses all the same, and then this one is let alone.
+    let told = bench.tries(&[1, 1], &At(1));
+    assert!(matches!(told, Joint::Refused { place: 0, .. }), "{told:?}");
+    assert_eq!(bench.slots[1].counts().shadowed, 2);
+}
+
+#[test]
 fn requests_with_crossed_sets_are_served_one_after_the_other() {
     let bench = Bench::with(&[0, 0]);
     let mut first = bench.waits(&[1, 1]);

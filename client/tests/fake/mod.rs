@@ -57,6 +57,10 @@ pub(crate) struct Books {
     pub(crate) settled: Vec<v1::Settle>,
     pub(crate) closed: u32,
     pub(crate) max_wait_us: u64,
+    pub(crate) kind: String,
+    pub(crate) hold_max_us: u64,
+    /// Nothing renews a session.
+    pub(crate) renews_nothing: bool,
     pub(crate) sync_interval_us: u64,
     pub(crate) ttl_us: u64,
     /// The greatest number that a key was called by.
@@ -70,11 +74,14 @@ pub(crate) struct Lease {
     pub(crate) granted: u64,
     pub(crate) spent: u64,
     pub(crate) returned: u64,
+    pub(crate) held: u64,
+    pub(crate) overrun: u64,
     pub(crate) finals: u32,
 }
 
 #[derive(Clone)]
 pub(crate) struct Fake {
+    address: SocketAddr,
     pub(crate) books: Arc<Mutex<Books>>,
     /// Bumped to end all streams.
     cut: Arc<watch::Sender<u32>>,
@@ -87,7 +94,9 @@ impl Fake {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
         let fake = Self {
+            address,
             books: Arc::new(Mutex::new(Books {
+                kind: "sliding_window".to_owned(),
                 limit: 100,
                 refusal: ("limit".to_owned(), 60_000_000),
                 max_wait_us: 250_000,
@@ -103,7 +112,12 @@ impl Fake {
             .add_service(LeaseholdServer::new(fake.clone()))
             .serve_with_incoming(TcpListenerStream::new(listener));
         tokio::spawn(server);
-        (fake, format!("http://{address}"))
+        let url = fake.url();
+        (fake, url)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     pub(crate) fn set(&self, change: impl FnOnce(&mut Books)) {
@@ -275,7 +289,7 @@ impl Fake {
                 (
                     Some(Kind::Synced(v1::Synced {
                         seq: sync.seq,
-                        renewed: true,
+                        renewed: !books.renews_nothing,
                         grants,
                     })),
                     false,
@@ -330,6 +344,8 @@ impl Books {
             );
             let back = report.returned_total - lease.returned;
             (lease.spent, lease.returned) = (report.spent_total, report.returned_total);
+            lease.held = report.held;
+            lease.overrun = lease.overrun.max(report.overrun_total);
             *self.free.entry(key.clone()).or_default() += back;
             if report.r#final {
                 lease.finals += 1;
@@ -343,6 +359,7 @@ impl Books {
         let free = self.free.entry(key).or_default();
         let units = report.want.min(*free);
         *free -= units;
+        let free = *free;
         let refusal = (units < report.want.min(report.waiting.max(1))).then(|| v1::Refusal {
             code: self.refusal.0.clone(),
             retry_after_us: self.refusal.1,
@@ -372,7 +389,8 @@ impl Books {
             valid_for_us: 0,
             refusal,
             policy: Some(v1::PolicyInfo {
-                kind: "sliding_window".to_owned(),
+                kind: self.kind.clone(),
+                hold_max_us: self.hold_max_us,
                 limit: self.limit,
                 window_us: 60_000_000,
                 timescale_us: 60_000_000,
@@ -382,7 +400,7 @@ impl Books {
                 public_name: String::new(),
                 ..v1::PolicyInfo::default()
             }),
-            free: 0,
+            free,
             holders: 0,
             ask_anew: false,
         })

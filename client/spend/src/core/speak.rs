@@ -223,6 +223,7 @@ impl ClientCore {
             is_final: report.is_final,
             spent_total: report.spent_total,
             tallies: Tallies::in_report(report),
+            overrun_total: report.overrun_total,
         };
         self.sent.push_back(Sent {
             seq,

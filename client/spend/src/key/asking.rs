@@ -85,12 +85,35 @@ impl KeyCore {
     /// left is served by how much that was.
     fn is_low(&self, now: u64) -> bool {
         let left = self.left();
+        let is_spent = self.slot.kind() != Some(BudgetKind::Concurrency);
+        if self.sample.overrun > 0 && self.sample.current.is_none() && is_spent {
+            // Only a lease can carry it.
+            return true;
+        }
         if self.wants {
             let thought = self.thought_left();
             let low = self.low();
             return (left == 0 && thought > 0) || (left <= low && thought > low);
         }
         now == self.last_request_ns && left <= self.low() && self.level() > left
+    }
+
+    /// Whether permits came back that somebody may wait for elsewhere: nothing was
+    /// free when the coordinator last spoke, and it believes that all of them are in
+    /// use. What is spent frees nothing by being told, so it can wait.
+    pub(super) fn has_spare_permits(&self) -> bool {
+        self.slot.kind() == Some(BudgetKind::Concurrency)
+            && self.slot.known_free() == Some(0)
+            && self.told.is_some()
+            && self.sample.waiting == 0
+            && (self.is_returned_untold() || (self.left() > 0 && self.thought_left() == 0))
+    }
+
+    fn is_returned_untold(&self) -> bool {
+        let now = self.sample.current.unwrap_or_default();
+        self.told.is_some_and(|told| {
+            told.totals.generation == now.generation && told.totals.returned < now.returned
+        })
     }
 
     /// What the coordinator believes to be left: what it was told, and what it has
@@ -214,7 +237,11 @@ impl KeyCore {
 
     /// The units that should be at hand.
     pub(super) fn level(&self) -> u64 {
-        let slice = self.demand.slice(self.slice_factor_milli);
+        let slice = match self.slot.kind() {
+            // Permits come back by themselves: only who waits is asked for.
+            Some(BudgetKind::Concurrency) => u64::from(self.waiting_told() > 0),
+            _ => self.demand.slice(self.slice_factor_milli),
+        };
         let level = match self.slot.known_limit() {
             // The request may be impossible: only the present limit is asked for.
             Some(limit) if self.sample.waiting_head > limit => 1,
@@ -288,6 +315,9 @@ impl KeyCore {
             self.set_policy(policy);
         }
         self.slot.set_holders(grant.holders);
+        if let Some(free) = grant.free {
+            self.slot.set_free(free);
+        }
         self.slot.confirm_rule(now + BACKOFF_MAX);
         let is_impossible = self.slot.known_limit().is_some_and(|limit| head > limit);
         if is_impossible {
@@ -378,7 +408,10 @@ impl KeyCore {
         } else {
             0
         };
-        match self.slot.grant_own(grant.free, grant.holders, spent_known) {
+        match self
+            .slot
+            .grant_own(grant.free.unwrap_or(0), grant.holders, spent_known)
+        {
             None => return false,
             Some(0) => {
                 // The others have spent it: until somebody's spends are old.
@@ -431,6 +464,9 @@ impl KeyCore {
         } else {
             stated.max(self.backoff_ns)
         };
+        if for_ever {
+            self.slot.drop_overrun();
+        }
         self.until_ns = now.saturating_add(pause);
         self.backoff_ns = (2 * self.backoff_ns).min(BACKOFF_MAX);
         if code == Code::Cooldown {

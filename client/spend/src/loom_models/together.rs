@@ -64,7 +64,7 @@ fn two_that_try_beside_a_recall_spend_all_or_nothing() {
         let admitted = own + other.join().unwrap();
         let recalled = recall.join().unwrap();
         let totals = [0, 1].map(|at: usize| totals_of(&slots[at], 1));
-        totals.map(is_balanced);
+        totals.into_iter().for_each(is_balanced);
         assert_eq!(admitted + recalled, 1, "{totals:?}");
         assert_eq!(totals.map(|t| (t.spent, t.held)), [(admitted, 0); 2]);
     });
@@ -131,7 +131,7 @@ fn of_two_that_wait_for_both_keys_one_gets_both() {
             std::mem::forget(request);
         }
         let totals = [0, 1].map(|at: usize| totals_of(&slots[at], 1));
-        totals.map(is_balanced);
+        totals.into_iter().for_each(is_balanced);
         assert_eq!(admitted, 1, "{totals:?}");
         assert_eq!(totals.map(|t| (t.spent, t.held)), [(1, 0); 2]);
     });

@@ -11,7 +11,7 @@ use leasehold_ledger::{
     policy::{FailureMode, Policy},
 };
 use leasehold_spend::{
-    Code, LaneRule,
+    BudgetKind, Code, LaneRule,
     message::{self, Incoming, KeyGrant, LeaseState, Opened},
 };
 
@@ -192,7 +192,7 @@ impl Coordinator {
                 lane,
             }),
             policy,
-            free: standing.free,
+            free: Some(standing.free),
             holders: standing.holders,
         }
     }
@@ -270,7 +270,7 @@ fn told_policy(policy: &Policy) -> message::Policy {
         },
         window_us: policy.kind.own_timescale_us(),
         shadow: policy.shadow,
-        kind: leasehold_spend::BudgetKind::from_text(policy.kind.as_str()),
+        kind: BudgetKind::from_text(policy.kind.as_str()),
         cooldown_us: policy.cooldown_us,
         slice_factor_milli: policy.slice_factor_milli,
         lanes: policy
