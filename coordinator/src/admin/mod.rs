@@ -44,6 +44,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::node::Node;
 use forward::Forwarder;
 use metrics::Metrics;
+pub(crate) use policies::normal_policy;
 use problem::{Kind, Problem};
 
 /// The most bytes that a request's body may have.

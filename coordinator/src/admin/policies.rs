@@ -57,6 +57,18 @@ pub(super) fn reads(bytes: &[u8]) -> bool {
     true
 }
 
+/// A policy with every field that has a default, as it is shown; for files that are
+/// compared with what is shown.
+///
+/// # Errors
+/// What is wrong with it; the text begins with the field's name.
+pub(crate) fn normal_policy(policy: &serde_json::Value) -> Result<serde_json::Value, String> {
+    let bytes = serde_json::to_vec(policy).map_err(|error| error.to_string())?;
+    let policy = json::parse::<PolicyBody>(&bytes).and_then(Policy::try_from);
+    let policy = policy.map_err(|problem| problem.in_words())?;
+    serde_json::to_value(PolicyBody::from(&policy)).map_err(|error| error.to_string())
+}
+
 /// A policy and its name.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct NamedPolicy {

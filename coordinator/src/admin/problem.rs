@@ -471,6 +471,17 @@ impl Problem {
         }
     }
 
+    /// What is wrong, beginning with the field.
+    pub(crate) fn in_words(&self) -> String {
+        let body = &self.0.body;
+        match &body.field {
+            Some(field) if !body.detail.starts_with(field.as_str()) => {
+                format!("{field}: {}", body.detail)
+            }
+            _ => body.detail.clone(),
+        }
+    }
+
     /// The same, for a field of a field.
     pub(crate) fn within(mut self, outer: &str) -> Self {
         self.0.body.field = Some(match self.0.body.field {

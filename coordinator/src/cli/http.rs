@@ -22,6 +22,60 @@ pub(super) struct Reply {
     pub(super) body: Value,
 }
 
+/// What must be in force for a change to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// Whatever there is.
+    Anything,
+    /// What has this etag.
+    Still(String),
+    /// Nothing.
+    Absent,
+}
+
+pub(super) async fn put_if(
+    remote: &Remote,
+    path: &str,
+    body: &Value,
+    condition: &Condition,
+) -> Result<Value, CliError> {
+    call_if(remote, Method::PUT, path, Some(body), condition).await
+}
+
+pub(super) async fn delete_if(
+    remote: &Remote,
+    path: &str,
+    condition: &Condition,
+) -> Result<Value, CliError> {
+    call_if(remote, Method::DELETE, path, None, condition).await
+}
+
+async fn call_if(
+    remote: &Remote,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+    condition: &Condition,
+) -> Result<Value, CliError> {
+    let endpoint = remote.endpoint.trim_end_matches('/');
+    let (client, mut request) = request(remote, method, path, body)?;
+    match condition {
+        Condition::Anything => {}
+        Condition::Absent => {
+            let any = HeaderValue::from_static("*");
+            request.headers_mut().insert(header::IF_NONE_MATCH, any);
+        }
+        Condition::Still(etag) => {
+            let value = HeaderValue::try_from(format!("\"{etag}\""))
+                .map_err(|_| CliError::Usage(format!("{etag:?} is no etag")))?;
+            request.headers_mut().insert(header::IF_MATCH, value);
+        }
+    }
+    exchange(endpoint, client, request)
+        .await
+        .map(|reply| reply.body)
+}
+
 pub(super) async fn get(remote: &Remote, path: &str) -> Result<Value, CliError> {
     call(remote, Method::GET, path, None)
         .await
@@ -148,6 +202,8 @@ fn request(
             ))
         })?;
         request = request.header("leasehold-by", by);
+    } else if let Some(user) = user() {
+        request = request.header("leasehold-by", user);
     }
     let request = request
         .method(method)
@@ -168,6 +224,12 @@ fn request(
         Client::builder(TokioExecutor::new()).build(connector),
         request,
     ))
+}
+
+/// Who the system says that it is; an odd name is nobody's.
+fn user() -> Option<HeaderValue> {
+    let user = std::env::var("USER").ok().filter(|user| !user.is_empty())?;
+    HeaderValue::from_bytes(user.as_bytes()).ok()
 }
 
 fn silent(endpoint: &str) -> CliError {

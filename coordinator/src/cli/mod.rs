@@ -4,21 +4,25 @@
 
 mod accounts;
 mod backup;
+mod budgets;
 mod cluster;
 mod corrections;
+mod declared;
 pub mod demo;
+mod effects;
 mod explain;
 mod http;
 mod periods;
 mod policies;
 mod restore;
+mod rule_flags;
 mod sessions;
 mod settings;
 pub mod simulate;
 mod table;
 mod text;
 
-use std::{io::Write, process::ExitCode};
+use std::{borrow::Cow, io::Write, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use serde_json::Value;
@@ -42,7 +46,7 @@ struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes: 0 done · 1 refused, denied or failed · 2 wrong usage or configuration · 3 nobody answers (serve: address \
 in use) · 4 damaged store or backup · 5 disk lost · 6 data folder in use · 7 unknown format · 8 removed from \
-its cluster
+its cluster · 9 `apply --dry-run` would change something
 Every error ends with a code in parentheses; deploy/runbook.md says what to do about each.";
 
 #[derive(Debug, Subcommand)]
@@ -65,7 +69,21 @@ enum Command {
         #[command(flatten)]
         remote: Remote,
         #[command(subcommand)]
-        command: policies::BudgetCommand,
+        command: budgets::BudgetCommand,
+    },
+    /// Make policies and budgets what a file says; prints the differences
+    Apply {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(flatten)]
+        flags: declared::ApplyFlags,
+    },
+    /// Write all policies and budgets as a file that `apply` takes
+    Export {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(flatten)]
+        flags: declared::ExportFlags,
     },
     /// The books of a key
     Account {
@@ -144,7 +162,7 @@ struct Remote {
         default_value = "http://127.0.0.1:7070"
     )]
     endpoint: String,
-    /// Who you are, for the histories of what you change; nobody checks it
+    /// Who you are, for the histories of what you change; nobody checks it [default: $USER]
     #[arg(long, global = true, value_name = "NAME", env = "LEASEHOLD_BY")]
     by: Option<String>,
     /// Print JSON, for machines
@@ -164,6 +182,9 @@ enum CliError {
     /// The coordinator said no.
     #[error("{}", refusal(.0))]
     Refused(Value),
+    /// A dry run found something to do: its answer.
+    #[error("{}", .0.text)]
+    WouldChange(Answer),
     /// Something on this machine.
     #[error("{detail}")]
     Failed {
@@ -222,6 +243,7 @@ impl CliError {
             Self::Usage(_) => "wrong_usage",
             Self::Unreachable(_) => "unreachable",
             Self::Refused(problem) => stated_code(problem),
+            Self::WouldChange(_) => "would_change",
             Self::Failed { code, .. } => code,
         }
     }
@@ -231,6 +253,7 @@ impl CliError {
             Self::Refused(_) => 1,
             Self::Usage(_) => 2,
             Self::Unreachable(_) => 3,
+            Self::WouldChange(_) => 9,
             Self::Failed { code, .. } => serve::exit_code_of(code),
         }
     }
@@ -299,6 +322,8 @@ async fn ask_node(command: Command) -> ExitCode {
         Command::Serve(_) | Command::Demo(_) | Command::Simulate(_) => return ExitCode::SUCCESS,
         Command::Policy { remote, command } => (remote.clone(), command.run(&remote).await),
         Command::Budget { remote, command } => (remote.clone(), command.run(&remote).await),
+        Command::Apply { remote, flags } => (remote.clone(), flags.run(&remote).await),
+        Command::Export { remote, flags } => (remote.clone(), flags.run(&remote).await),
         Command::Account { remote, command } => (remote.clone(), command.run(&remote).await),
         Command::Session { remote, command } => (remote.clone(), command.run(&remote).await),
         Command::Period { remote, command } => (remote.clone(), command.run(&remote).await),
@@ -336,14 +361,8 @@ async fn ask_node(command: Command) -> ExitCode {
         ),
     };
     match answer {
-        Ok(answer) => {
-            let text = if remote.json {
-                answer.json()
-            } else {
-                answer.text
-            };
-            print(&text, ExitCode::SUCCESS)
-        }
+        Ok(answer) => print(&answer.shown(&remote), ExitCode::SUCCESS),
+        Err(CliError::WouldChange(answer)) => print(&answer.shown(&remote), ExitCode::from(9)),
         Err(error) => {
             let code = ExitCode::from(error.exit_code());
             match &error {
@@ -365,8 +384,12 @@ struct Answer {
 }
 
 impl Answer {
-    fn json(&self) -> String {
-        pretty(&self.value)
+    fn shown(&self, remote: &Remote) -> Cow<'_, str> {
+        if remote.json {
+            pretty(&self.value).into()
+        } else {
+            self.text.as_str().into()
+        }
     }
 }
 

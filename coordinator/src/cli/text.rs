@@ -80,19 +80,94 @@ pub(super) fn parse_duration(text: &str) -> Result<u64, String> {
 /// A policy as one phrase: `100 in any 60s`.
 pub(super) fn rule(policy: &Value) -> String {
     let number = |name: &str| field(policy, name);
+    let bucket = || {
+        format!(
+            "bucket of {}, refilled by {} every {}",
+            number("capacity"),
+            number("refill"),
+            duration_field(policy, "refill_period_ms")
+        )
+    };
     match policy.get("kind").and_then(Value::as_str) {
         Some("sliding_window") => format!(
             "{} in any {}",
             number("limit"),
             duration_field(policy, "window_ms")
         ),
-        Some("token_bucket") => format!(
-            "bucket of {}, refilled by {} every {}",
-            number("capacity"),
-            number("refill"),
-            duration_field(policy, "refill_period_ms")
+        Some("estimate") => format!(
+            "about {} in any {}",
+            number("limit"),
+            duration_field(policy, "window_ms")
         ),
+        Some("token_bucket") => bucket(),
+        Some("paced") => format!("paced {}", bucket()),
+        Some("period") => period(policy),
+        Some("total") => format!("{} in all", number("limit")),
+        Some("concurrency") => format!("{} at once", number("limit")),
+        Some("unlimited") => "unlimited".to_owned(),
         _ => plain(policy),
+    }
+}
+
+/// `100 per month from the 15th, Europe/Berlin, 20 carried over`.
+fn period(policy: &Value) -> String {
+    let unit = field(policy, "period");
+    let anchor = policy.get("anchor").and_then(Value::as_u64);
+    let from = match (unit.as_str(), anchor) {
+        ("week", Some(day)) => {
+            const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+            let place = usize::try_from(day).unwrap_or(0).checked_sub(1);
+            let name = place.and_then(|place| DAYS.get(place));
+            format!(" from {}", name.unwrap_or(&"?"))
+        }
+        ("month", Some(day)) if day > 1 => format!(" from day {day}"),
+        _ => String::new(),
+    };
+    let carried = match policy.get("carry_over").and_then(Value::as_u64) {
+        Some(units) => format!(", {units} carried over"),
+        None => String::new(),
+    };
+    format!(
+        "{} per {unit}{from}, {}{carried}",
+        field(policy, "limit"),
+        field(policy, "time_zone")
+    )
+}
+
+/// What else a policy says that most do not; `-` for nothing.
+pub(super) fn rule_extras(policy: &Value) -> String {
+    let mut extras = Vec::new();
+    let lanes: Vec<String> = items(policy, "lanes").iter().map(lane).collect();
+    if !lanes.is_empty() {
+        extras.push(format!("lanes {}", lanes.join(" > ")));
+    }
+    let number = |name: &str| policy.get(name).and_then(Value::as_u64);
+    if let Some(units) = number("emergency_units") {
+        extras.push(format!("emergency {units}"));
+    }
+    if let Some(ms) = number("cooldown_ms") {
+        extras.push(format!("cool-down {}", duration(ms)));
+    }
+    if let Some(ms) = number("hold_max_ms") {
+        extras.push(format!("holds {}", duration(ms)));
+    }
+    if policy.get("shadow").and_then(Value::as_bool) == Some(true) {
+        extras.push("shadow".to_owned());
+    }
+    if extras.is_empty() {
+        return "-".to_owned();
+    }
+    extras.join(", ")
+}
+
+/// As its flag is written: `payment:20:1s`.
+fn lane(lane: &Value) -> String {
+    let number = |name: &str| lane.get(name).and_then(Value::as_u64);
+    let name = field(lane, "name");
+    match (number("reserve"), number("max_wait_ms")) {
+        (None, None) => name,
+        (Some(reserve), None) => format!("{name}:{reserve}"),
+        (reserve, Some(ms)) => format!("{name}:{}:{}", reserve.unwrap_or(0), duration(ms)),
     }
 }
 
@@ -124,7 +199,55 @@ pub(super) fn encoded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn every_kind_is_one_phrase() {
+        for (policy, phrase) in [
+            (
+                json!({"kind": "sliding_window", "limit": 5, "window_ms": 60_000}),
+                "5 in any 1m",
+            ),
+            (
+                json!({"kind": "estimate", "limit": 5, "window_ms": 1_000}),
+                "about 5 in any 1s",
+            ),
+            (
+                json!({"kind": "paced", "capacity": 2, "refill": 1, "refill_period_ms": 500}),
+                "paced bucket of 2, refilled by 1 every 500ms",
+            ),
+            (
+                json!({"kind": "period", "limit": 9, "period": "month", "time_zone": "Europe/Berlin",
+                       "anchor": 15, "carry_over": 3}),
+                "9 per month from day 15, Europe/Berlin, 3 carried over",
+            ),
+            (
+                json!({"kind": "period", "limit": 9, "period": "week", "time_zone": "UTC", "anchor": 7}),
+                "9 per week from Sun, UTC",
+            ),
+            (
+                json!({"kind": "period", "limit": 9, "period": "day", "time_zone": "UTC"}),
+                "9 per day, UTC",
+            ),
+            (json!({"kind": "total", "limit": 0}), "0 in all"),
+            (json!({"kind": "concurrency", "limit": 4}), "4 at once"),
+            (json!({"kind": "unlimited"}), "unlimited"),
+            (json!("free"), "free"),
+        ] {
+            assert_eq!(rule(&policy), phrase);
+        }
+        let extras = json!({
+            "lanes": [{"name": "a", "max_wait_ms": 5}, {"name": "b"}], "emergency_units": 3,
+            "cooldown_ms": 5_000, "hold_max_ms": 120_000, "shadow": true
+        });
+        assert_eq!(
+            rule_extras(&extras),
+            "lanes a:0:5ms > b, emergency 3, cool-down 5s, holds 2m, shadow"
+        );
+        assert_eq!(rule_extras(&json!({"kind": "unlimited"})), "-");
+    }
 
     #[test]
     fn durations_read_as_they_are_written() {

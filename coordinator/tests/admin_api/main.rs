@@ -8,6 +8,7 @@
     reason = "tests"
 )]
 
+mod as_code;
 mod client;
 mod corrections;
 mod edits;
