@@ -3,11 +3,13 @@
 //! Knows nothing of what is right: the model judges.
 
 use arbitrary::{Result, Unstructured};
-use leasehold_ledger::policy::Kind;
+use leasehold_ledger::{correction::Change, policy::Kind};
 
 use crate::{
-    naive::{TTL_US, hold},
-    play::{Op, Step, play},
+    counted::hold,
+    naive::TTL_US,
+    ops::{Begin, Op, Said, Step, calendar},
+    play::play,
 };
 
 /// A run has no more entries after its opening.
@@ -33,24 +35,40 @@ pub(crate) fn commands(bytes: &[u8]) {
 }
 
 fn kind(choices: &mut Unstructured<'_>) -> Result<Kind> {
-    let bucket = choices.arbitrary::<bool>()?;
+    let which = choices.int_in_range(0..=15_u8)?;
     let units = choices.int_in_range(0..=30)?;
     let time_us = match choices.int_in_range(0..=3)? {
         0 => 1_000_000,
         1 => choices.int_in_range(100_000..=400_000)?,
         _ => WINDOW_US,
     };
-    Ok(if bucket {
-        Kind::TokenBucket {
+    Ok(match which {
+        0..=4 => Kind::TokenBucket {
             capacity: units,
             refill: choices.int_in_range(1..=40)?,
             refill_period_us: time_us,
-        }
-    } else {
-        Kind::SlidingWindow {
+        },
+        5 => Kind::Paced {
+            capacity: units,
+            refill: choices.int_in_range(1..=40)?,
+            refill_period_us: time_us,
+        },
+        6..=8 => Kind::Period {
+            limit: units,
+            calendar: calendar(choices.int_in_range(0..=1)?),
+            carry_over: choices.int_in_range(0..=40)?,
+        },
+        9 => Kind::Total { limit: units },
+        10 => Kind::Concurrency { limit: units },
+        11 => Kind::Estimate {
             limit: units,
             window_us: time_us,
-        }
+        },
+        12 => Kind::Unlimited,
+        _ => Kind::SlidingWindow {
+            limit: units,
+            window_us: time_us,
+        },
     })
 }
 
@@ -77,7 +95,7 @@ fn step(choices: &mut Unstructured<'_>) -> Result<Step> {
 }
 
 fn op(choices: &mut Unstructured<'_>) -> Result<Op> {
-    Ok(match choices.int_in_range(0..=15)? {
+    Ok(match choices.int_in_range(0..=19)? {
         0 => Op::Open(slot(choices)?),
         1 => Op::End(slot(choices)?),
         2..=5 => Op::Grant(slot(choices)?, choices.int_in_range(0..=15)?),
@@ -88,12 +106,41 @@ fn op(choices: &mut Unstructured<'_>) -> Result<Op> {
             choices.int_in_range(0..=2)?,
             choices.int_in_range(0..=10)?,
         ),
-        _ => Op::Edit(kind(choices)?),
+        15 => {
+            let kind = kind(choices)?;
+            // Three of four have none.
+            let cooldown_us = choices.int_in_range(0..=2_000_000_u64)?;
+            Op::Edit(kind, cooldown_us.saturating_sub(1_500_000))
+        }
+        16..=17 => Op::Roll(choices.int_in_range(0..=1)?, begin(choices)?),
+        18 => {
+            let id = choices.int_in_range(0..=15)?;
+            Op::Correct(
+                id,
+                match choices.int_in_range(-20..=20_i64)? {
+                    0 => Change::Reset,
+                    units => Change::Adjust(units),
+                },
+            )
+        }
+        _ if choices.arbitrary::<bool>()? => Op::CoolDown,
+        _ => Op::CorrectPeriod(choices.int_in_range(0..=1)?, begin(choices)?),
+    })
+}
+
+fn begin(choices: &mut Unstructured<'_>) -> Result<Begin> {
+    Ok(match choices.int_in_range(0..=9)? {
+        0 => Begin::Again,
+        1 => Begin::Early,
+        2 => Begin::Stale,
+        3 => Begin::Unsound,
+        4..=5 => Begin::Later(choices.int_in_range(0..=3_000_000)?),
+        _ => Begin::Next(choices.int_in_range(0..=3_000_000)?),
     })
 }
 
 fn sync(choices: &mut Unstructured<'_>) -> Result<Op> {
-    let (slot, lease) = (slot(choices)?, choices.int_in_range(0..=1)?);
+    let (session, lease) = (slot(choices)?, choices.int_in_range(0..=1)?);
     let (spent, returned) = (choices.int_in_range(0..=6)?, choices.int_in_range(0..=4)?);
     let mut ages = Vec::new();
     for _ in 0..choices.int_in_range(0..=3)? {
@@ -111,9 +158,20 @@ fn sync(choices: &mut Unstructured<'_>) -> Result<Op> {
     let close = choices.ratio(1, 16)?;
     let renew = !choices.ratio(1, 10)?;
     let late = choices.int_in_range(0..=12_u64)?.saturating_sub(9);
-    Ok(Op::Sync(
-        slot, lease, spent, returned, ages, held, last, close, renew, late,
-    ))
+    let overrun = choices.int_in_range(0..=12_u64)?.saturating_sub(7);
+    Ok(Op::Sync(Said {
+        session,
+        lease,
+        spent,
+        returned,
+        overrun,
+        ages,
+        held,
+        last,
+        close,
+        renew,
+        late,
+    }))
 }
 
 fn slot(choices: &mut Unstructured<'_>) -> Result<u8> {

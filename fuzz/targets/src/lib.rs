@@ -10,11 +10,15 @@
 )]
 
 // The ledger's own test model, as it is there.
+#[path = "../../../coordinator/ledger/tests/ledger/counted.rs"]
+mod counted;
 #[path = "../../../coordinator/ledger/tests/ledger/log.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod log;
 #[path = "../../../coordinator/ledger/tests/ledger/naive.rs"]
 mod naive;
+#[path = "../../../coordinator/ledger/tests/ledger/ops.rs"]
+mod ops;
 #[path = "../../../coordinator/ledger/tests/ledger/play.rs"]
 mod play;
 

@@ -1,6 +1,9 @@
 //! Commands of operators and of the service: judged first, then done.
 
+use std::sync::Arc;
+
 use crate::{
+    account::Account,
     edit::{Expect, Terms},
     entry::{Command, SessionId},
     ledger::Ledger,
@@ -10,8 +13,9 @@ use crate::{
 };
 
 use super::{
+    binding_of,
     correct::{self, Words},
-    edit, invalid, roll, settle, spend,
+    edit, fresh_books, has_room, invalid, roll, settle, spend,
 };
 
 /// The longest holder name and identity.
@@ -128,15 +132,32 @@ fn end_session(ledger: &mut Ledger, id: SessionId) -> Done {
 }
 
 /// The key stays refused for its policy's cool-down, from now on, unless it does so
-/// already.
+/// already. One without an account gets one, to be remembered.
 fn cool_down(ledger: &mut Ledger, key: &leasehold_key::Key) -> CommandOutcome {
     let now_us = ledger.now_us;
-    let changed = ledger
+    if let Some(changed) = ledger
         .accounts
-        .update(key, now_us, |account| account.cool_down(now_us));
-    CommandOutcome::Done {
-        changed: changed == Some(true),
+        .update(key, now_us, |account| account.cool_down(now_us))
+    {
+        return CommandOutcome::Done { changed };
     }
+    let Some(mut account) = fresh_account(ledger, key) else {
+        return NOTHING_TO_DO;
+    };
+    let changed = account.cool_down(now_us);
+    if changed {
+        ledger.accounts.insert(account);
+    }
+    CommandOutcome::Done { changed }
+}
+
+/// The account that the key would have once it is used, if there is room for it.
+fn fresh_account(ledger: &Ledger, key: &leasehold_key::Key) -> Option<Account> {
+    let binding = binding_of(ledger, key).filter(|binding| has_room(ledger, binding))?;
+    let books = fresh_books(ledger, binding, ledger.now_us);
+    let binding = Arc::clone(binding);
+    let index = ledger.last_index;
+    Some(Account::new(key.clone(), binding, books, index))
 }
 
 fn register_node(ledger: &mut Ledger, node_id: u64, disk_id: u128) -> Done {

@@ -80,7 +80,8 @@ fn decide(ledger: &mut Ledger, key: &Key, units: u64, remembers: bool) -> SpendO
         };
         let admitted = charge(&mut account, units, now_us, room);
         let outcome = outcome(&account, ledger, units, admitted, &binding.policy, now_us);
-        if admitted.is_ok() && units > 0 {
+        // A key that cools down is remembered for that.
+        if (admitted.is_ok() && units > 0) || account.cooling_us(now_us).is_some() {
             ledger.accounts.insert(account);
         }
         return outcome;
@@ -185,7 +186,7 @@ fn charge(account: &mut Account, units: u64, now_us: u64, room: Room) -> Result<
         return Err(Code::WrongKind);
     }
     let judged = judge(account, units, now_us, room);
-    if judged == Err(Code::Limit) {
+    if judged == Err(Code::Limit) && room.account {
         account.cool_down(now_us);
     }
     judged?;

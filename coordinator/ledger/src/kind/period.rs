@@ -93,37 +93,44 @@ impl PeriodQuota {
         self.end_us_about
     }
 
-    /// Whether the present period is not the one of these figures.
+    /// Whether the present period is not the one of these figures, or ends at another
+    /// time than they say.
     pub(crate) const fn is_behind(&self, period: &Period) -> bool {
-        self.number != period.number
+        self.number != period.number || self.end_us_about != period.end_us_about
     }
 
     /// Begins the present period, if that was not done yet. What is outstanding was
     /// granted before: it is held against the new period, and charged to it if it
     /// turns out to be spent. Should it be more than the limit, the rest has been
     /// carried over in leases.
+    ///
+    /// What was charged before any period was known (an edit brought it) is charged to
+    /// the first one: nobody knows that it is older.
     pub(crate) fn roll(&mut self, period: &Period, outstanding: u64) -> bool {
-        let passed = period.number.saturating_sub(self.number);
+        let begun = period.number.saturating_sub(self.number);
+        let is_first = self.number == 0;
         self.end_us_about = period.end_us_about;
-        if passed == 0 {
+        if begun == 0 {
             return false;
         }
-        if self.number > 0 {
+        self.number = period.number;
+        let ended = begun.saturating_sub(u64::from(is_first));
+        if ended > 0 {
             let used = exact::add(self.counted, outstanding);
             let unused = self.limit().saturating_sub(used);
+            let beyond = outstanding.saturating_sub(self.limit);
+            let carried = unused.min(self.carry_over);
             // Periods that nobody looked at in between were not used either, except
-            // for what was outstanding all the time.
-            let more = self
-                .limit
-                .saturating_sub(outstanding)
-                .saturating_mul(passed.saturating_sub(1));
-            let carried = unused.min(self.carry_over).saturating_add(more);
-            self.carried = carried
-                .min(self.carry_over)
-                .max(outstanding.saturating_sub(self.limit));
+            // for what was outstanding all the time: it takes from what was carried
+            // over what it has beyond the limit, once for each.
+            let between = ended.saturating_sub(1);
+            let more = self.limit.saturating_sub(outstanding);
+            let carried = carried
+                .saturating_add(more.saturating_mul(between))
+                .saturating_sub(beyond.saturating_mul(between));
+            self.carried = carried.min(self.carry_over).max(beyond);
+            self.counted = 0;
         }
-        self.counted = 0;
-        self.number = period.number;
         true
     }
 
@@ -194,6 +201,23 @@ mod tests {
     }
 
     #[test]
+    fn what_was_charged_before_any_period_is_charged_to_the_first() {
+        for later in 0..3 {
+            let mut at_once = PeriodQuota::new(10, 5, None);
+            at_once.charge(8);
+            let mut each = at_once.clone();
+            assert!(at_once.roll(&period(1 + later), 1));
+            for number in 1..=1 + later {
+                assert!(each.roll(&period(number), 1));
+            }
+            assert_eq!(at_once, each, "{later} periods later");
+            if later == 0 {
+                assert_eq!((each.limit(), each.counted()), (10, 8));
+            }
+        }
+    }
+
+    #[test]
     fn unused_units_are_carried_over_up_to_the_cap() {
         let mut books = PeriodQuota::new(10, 5, Some(&period(1)));
         books.charge(7);
@@ -206,15 +230,16 @@ mod tests {
 
     #[test]
     fn periods_that_nobody_looked_at_were_unused() {
-        for passed in 1..6 {
+        for (passed, outstanding) in (1..6).flat_map(|passed| [(passed, 4), (passed, 12)]) {
             let mut at_once = PeriodQuota::new(10, 35, Some(&period(1)));
+            at_once.add(22);
             at_once.charge(9);
             let mut each = at_once.clone();
-            assert!(at_once.roll(&period(1 + passed), 4));
+            assert!(at_once.roll(&period(1 + passed), outstanding));
             for number in 2..=1 + passed {
-                assert!(each.roll(&period(number), 4));
+                assert!(each.roll(&period(number), outstanding));
             }
-            assert_eq!(at_once, each, "{passed} periods");
+            assert_eq!(at_once, each, "{passed} periods, {outstanding} out");
         }
     }
 

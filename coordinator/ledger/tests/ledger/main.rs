@@ -7,6 +7,7 @@
 )]
 
 mod churn;
+mod counted;
 mod edits;
 mod golden;
 mod golden_v6;
@@ -16,6 +17,7 @@ mod log;
 mod model;
 mod naive;
 mod once;
+mod ops;
 mod play;
 mod scenario;
 mod snapshots;

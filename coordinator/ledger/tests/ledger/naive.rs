@@ -1,135 +1,25 @@
-//! A naive model of one account: a window is the list of all spends with their
-//! dates, a bucket an exact fraction, and nothing is indexed, cached or dropped
-//! early. Knows nothing of the ledger but its types.
+//! A naive model of one account and of who holds units of it: nothing is indexed, cached
+//! or dropped early, and a period begins for the account in the entry that says so. Knows
+//! nothing of the ledger but its types.
 
 use std::collections::BTreeMap;
 
 use leasehold_key::Key;
 use leasehold_ledger::{
-    entry::{Report, SessionId, SettledLease},
-    policy::Kind,
+    correction::Change,
+    entry::{Report, Roll, SessionId, SettledLease},
+    outcome::Lifetime,
+    policy::{Calendar, Kind, UNITS_MAX},
 };
 
-use crate::log::report;
+use crate::{
+    counted::{Counted, Edit, can_be_spent, forgets, looks_back},
+    log::report,
+};
 
-pub(crate) const DRIFT_PPM: u32 = 1_000;
-pub(crate) const SCALE: u128 = 1_000_000;
 pub(crate) const TTL_US: u64 = 2_000_000;
-
-/// What counts, naively.
-#[derive(Clone, Debug)]
-pub(crate) enum Counted {
-    /// Every unit that may still count, with its date.
-    Window {
-        window_us: u64,
-        spends: Vec<(u64, u64)>,
-    },
-    /// Parts of `per` that have not flowed back; a unit is `per` parts.
-    Bucket {
-        flow: u128,
-        per: u128,
-        parts: u128,
-        settled_us: u64,
-    },
-}
-
-pub(crate) fn hold(window_us: u64) -> u64 {
-    let scaled = u128::from(window_us) * (SCALE + u128::from(DRIFT_PPM));
-    u64::try_from(scaled.div_ceil(SCALE)).unwrap() + 1
-}
-
-pub(crate) fn rate(refill: u64, period_us: u64) -> (u128, u128) {
-    (
-        u128::from(refill) * SCALE,
-        u128::from(period_us) * (SCALE + u128::from(DRIFT_PPM)),
-    )
-}
-
-impl Counted {
-    pub(crate) fn new(kind: &Kind, now_us: u64) -> Self {
-        match *kind {
-            Kind::SlidingWindow { window_us, .. } => Self::Window {
-                window_us,
-                spends: Vec::new(),
-            },
-            Kind::TokenBucket {
-                refill,
-                refill_period_us,
-                ..
-            } => {
-                let (flow, per) = rate(refill, refill_period_us);
-                Self::Bucket {
-                    flow,
-                    per,
-                    parts: 0,
-                    settled_us: now_us,
-                }
-            }
-            ref other => unreachable!("{other:?} has a model of its own"),
-        }
-    }
-
-    pub(crate) fn settle(&mut self, now_us: u64) {
-        match self {
-            Self::Window { window_us, spends } => {
-                spends.retain(|(date_us, _)| date_us + hold(*window_us) > now_us);
-            }
-            Self::Bucket {
-                flow,
-                parts,
-                settled_us,
-                ..
-            } => {
-                *parts = parts.saturating_sub(u128::from(now_us - *settled_us) * *flow);
-                *settled_us = now_us;
-            }
-        }
-    }
-
-    pub(crate) fn units(&self) -> u64 {
-        match self {
-            Self::Window { spends, .. } => spends.iter().map(|(_, units)| units).sum(),
-            Self::Bucket { per, parts, .. } => u64::try_from(parts.div_ceil(*per)).unwrap(),
-        }
-    }
-
-    pub(crate) fn charge(&mut self, units: u64, date_us: u64) {
-        match self {
-            Self::Window { spends, .. } => spends.push((date_us, units)),
-            Self::Bucket { per, parts, .. } => *parts += u128::from(units) * *per,
-        }
-    }
-
-    /// When `units` of what counts no longer count.
-    pub(crate) fn drained_when(&self, units: u64) -> Option<u64> {
-        if units > self.units() {
-            return None;
-        }
-        match self {
-            Self::Window { window_us, spends } => {
-                let mut times: Vec<(u64, u64)> = spends
-                    .iter()
-                    .map(|(date_us, units)| (date_us + hold(*window_us), *units))
-                    .collect();
-                times.sort_unstable();
-                let mut sum = 0;
-                times.into_iter().find_map(|(when_us, of)| {
-                    sum += of;
-                    (sum >= units).then_some(when_us)
-                })
-            }
-            Self::Bucket {
-                flow,
-                per,
-                parts,
-                settled_us,
-            } => {
-                let stays = u128::from(self.units() - units) * *per;
-                Some(settled_us + u64::try_from((parts - stays).div_ceil(*flow)).unwrap())
-            }
-        }
-    }
-}
+/// For how long an account is kept for the sake of its corrections.
+const REMEMBERED_US: u64 = 3_600_000_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Lease {
@@ -140,6 +30,9 @@ pub(crate) struct Lease {
     pub(crate) first_us: u64,
     pub(crate) epoch: u64,
     pub(crate) misbehaved: bool,
+    /// The holder tells what it spent; nothing was granted.
+    pub(crate) tells: bool,
+    pub(crate) overrun: u64,
 }
 
 impl Lease {
@@ -166,10 +59,24 @@ pub(crate) struct Ghost {
     pub(crate) epoch: u64,
 }
 
+/// The present period of a calendar.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) start_unix_us: i64,
+    pub(crate) end_unix_us: i64,
+    pub(crate) ends_us: u64,
+}
+
 /// The naive books.
 pub(crate) struct Model {
     pub(crate) now_us: u64,
     pub(crate) kind: Kind,
+    pub(crate) cooldown_us: u64,
+    pub(crate) cooling_until_us: u64,
+    pub(crate) periods: BTreeMap<Calendar, Bounds>,
+    /// By id: what was asked, what came of it, and when.
+    pub(crate) corrections: BTreeMap<u8, (Change, i64, u64)>,
+    pub(crate) lifetime: Lifetime,
     pub(crate) counted: Counted,
     pub(crate) epoch: u64,
     pub(crate) holders: BTreeMap<SessionId, Holder>,
@@ -180,8 +87,71 @@ pub(crate) struct Model {
 }
 
 impl Model {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self {
+            now_us: 0,
+            counted: Counted::new(&kind, 0, None),
+            kind,
+            cooldown_us: 0,
+            cooling_until_us: 0,
+            periods: BTreeMap::new(),
+            corrections: BTreeMap::new(),
+            lifetime: Lifetime::default(),
+            epoch: 0,
+            holders: BTreeMap::new(),
+            ghosts: BTreeMap::new(),
+            strict_from_us: None,
+            exists: false,
+        }
+    }
+
     pub(crate) fn limit(&self) -> u64 {
-        self.kind.limit()
+        self.counted.limit(&self.kind)
+    }
+
+    /// The largest cost that may be admitted once, with what is carried over or added.
+    pub(crate) fn largest_cost(&self) -> u64 {
+        let most = match &self.kind {
+            Kind::Period {
+                limit, carry_over, ..
+            } => limit + carry_over,
+            Kind::Total { .. } => UNITS_MAX,
+            kind => kind.limit(),
+        };
+        most.max(self.limit())
+    }
+
+    /// When the next period is said to begin, or a second later if it is late.
+    pub(crate) fn next_period_us(&self) -> Option<u64> {
+        self.kind.calendar()?;
+        let ends_us = self.ends_us().unwrap_or(0);
+        Some(if ends_us > self.now_us {
+            ends_us
+        } else {
+            self.now_us + 1_000_000
+        })
+    }
+
+    /// When the present period of the kind's calendar is said to end.
+    fn ends_us(&self) -> Option<u64> {
+        let bounds = self.periods.get(self.kind.calendar()?)?;
+        Some(bounds.ends_us)
+    }
+
+    /// For how long it stays refused.
+    pub(crate) fn cooling_us(&self) -> Option<u64> {
+        let left_us = self.cooling_until_us.saturating_sub(self.now_us);
+        (self.exists && left_us > 0).then_some(left_us)
+    }
+
+    /// Whether it cools down from now on.
+    pub(crate) fn cool_down(&mut self, index: u64) -> bool {
+        let begins = self.cooldown_us > 0 && self.cooling_us().is_none();
+        if begins {
+            self.appear(index);
+            self.cooling_until_us = self.now_us + self.cooldown_us;
+        }
+        begins
     }
 
     pub(crate) fn outstanding(&self) -> u64 {
@@ -207,7 +177,10 @@ impl Model {
             .checked_sub(units)?;
         match self.counted.units().saturating_sub(may_count) {
             0 => Some(self.now_us),
-            excess => self.counted.drained_when(excess),
+            excess => {
+                let when_us = self.counted.drained_when(excess)?;
+                Some(when_us.max(self.now_us))
+            }
         }
     }
 
@@ -224,11 +197,82 @@ impl Model {
         if self.exists {
             return;
         }
-        self.counted = Counted::new(&self.kind, self.strict_from_us.unwrap_or(self.now_us));
-        if let Some(at_us) = self.strict_from_us {
+        self.lifetime = Lifetime::default();
+        self.corrections.clear();
+        self.cooling_until_us = 0;
+        let strict_from_us = self.strict_from_us.filter(|_| looks_back(&self.kind));
+        let from_us = strict_from_us.unwrap_or(self.now_us);
+        self.counted = Counted::new(&self.kind, from_us, self.ends_us());
+        if let Some(at_us) = strict_from_us {
             self.counted.charge(self.limit(), at_us);
         }
         self.counted.settle(self.now_us);
+    }
+
+    /// A period begins; gives whether it does.
+    pub(crate) fn roll(&mut self, roll: &Roll, index: u64) -> bool {
+        let present = self.periods.get(&roll.calendar);
+        let follows = present.is_none_or(|present| roll.start_unix_us >= present.end_unix_us);
+        if roll.start_unix_us >= roll.end_unix_us || !follows {
+            return false;
+        }
+        let ends_us = self.now_us.saturating_add(roll.ends_in_us);
+        self.put_period(roll, ends_us);
+        if self.exists && self.kind.calendar() == Some(&roll.calendar) {
+            let outstanding = self.outstanding();
+            self.counted.roll(&self.kind, outstanding, ends_us);
+            self.epoch = index;
+        }
+        true
+    }
+
+    /// An operator says when the present period begins and ends; none: refused.
+    pub(crate) fn correct_period(&mut self, roll: &Roll) -> Option<()> {
+        self.periods.get(&roll.calendar)?;
+        if roll.start_unix_us >= roll.end_unix_us {
+            return None;
+        }
+        let ends_us = self.now_us.saturating_add(roll.ends_in_us);
+        self.put_period(roll, ends_us);
+        if self.kind.calendar() == Some(&roll.calendar)
+            && let Counted::Period { ends_us: until, .. } = &mut self.counted
+        {
+            *until = Some(ends_us);
+        }
+        Some(())
+    }
+
+    fn put_period(&mut self, roll: &Roll, ends_us: u64) {
+        let bounds = Bounds {
+            start_unix_us: roll.start_unix_us,
+            end_unix_us: roll.end_unix_us,
+            ends_us,
+        };
+        self.periods.insert(roll.calendar.clone(), bounds);
+    }
+
+    /// A correction by hand: its effect and whether it was made before; none: refused.
+    pub(crate) fn correct(&mut self, id: u8, change: Change, index: u64) -> Option<(i64, bool)> {
+        if let Change::Adjust(units) = change
+            && units.unsigned_abs() > UNITS_MAX
+        {
+            return None;
+        }
+        if let Some((known, effect, _)) = self.corrections.get(&id) {
+            return (*known == change).then_some((*effect, true));
+        }
+        let effect = match change {
+            Change::Adjust(units) => self.counted.adjust(&self.kind, units, self.now_us),
+            Change::Reset => self.counted.reset(&self.kind),
+        }?;
+        self.appear(index);
+        if effect > 0 && !matches!(self.kind, Kind::Total { .. }) {
+            // What a dead holder is presumed to have spent may be free again already.
+            self.epoch = index;
+        }
+        self.cooling_until_us = 0;
+        self.corrections.insert(id, (change, effect, self.now_us));
+        Some((effect, false))
     }
 
     pub(crate) fn report(&mut self, id: SessionId, report: &Report, close: bool) {
@@ -250,7 +294,12 @@ impl Model {
         let lease = &mut holder.leases[place];
         let spent = lease.spent.max(report.spent_total);
         let returned = lease.returned.max(report.returned_total);
-        if spent.saturating_add(returned) > lease.granted {
+        let granted = if lease.tells {
+            lease.granted.max(spent + returned)
+        } else {
+            lease.granted
+        };
+        if spent + returned > granted {
             lease.misbehaved = true;
             return;
         }
@@ -266,9 +315,17 @@ impl Model {
         let new = usize::try_from(spent - lease.spent).unwrap();
         let covered = new.min(ages.len());
         let first_us = lease.first_us;
+        let overrun = lease.overrun.max(report.overrun_total);
+        let beyond = overrun - lease.overrun;
+        self.lifetime.granted += granted - lease.granted;
+        self.lifetime.spent += spent - lease.spent;
+        self.lifetime.returned += returned - lease.returned;
+        lease.granted = granted;
         lease.spent = spent;
         lease.returned = returned;
+        lease.overrun = overrun;
         if last {
+            self.lifetime.returned += lease.outstanding();
             holder.leases.remove(place);
         }
         for _ in covered..new {
@@ -279,6 +336,15 @@ impl Model {
                 .charge(1, now_us.saturating_sub(*age_us).max(first_us));
         }
         self.counted.settle(now_us);
+        // What reservations used beyond what they had is charged as far as it is free.
+        let charged = if can_be_spent(&self.kind) {
+            beyond.min(self.free())
+        } else {
+            0
+        };
+        self.counted.charge(charged, now_us);
+        self.lifetime.extra += charged;
+        self.lifetime.overrun += beyond - charged;
     }
 
     pub(crate) fn finish(&mut self, id: SessionId) {
@@ -307,6 +373,14 @@ impl Model {
             for lease in holder.leases {
                 let presumed = lease.outstanding();
                 self.counted.charge(presumed, *deadline_us);
+                if can_be_spent(&self.kind) {
+                    self.lifetime.presumed_spent += presumed;
+                } else {
+                    self.lifetime.returned += presumed;
+                }
+                if !Counted::refunds(&self.kind) {
+                    continue;
+                }
                 ghosts.push(Ghost {
                     generation: lease.generation,
                     spent: lease.spent,
@@ -348,88 +422,45 @@ impl Model {
                 .spent_total
                 .saturating_sub(ghost.spent)
                 .min(ghost.presumed);
-            if let Counted::Window { window_us, spends } = &mut self.counted
-                && self.exists
-                && ghost.epoch == self.epoch
-                && ghost.date_us + hold(*window_us) > self.now_us
-            {
-                spends.push((ghost.date_us, 0));
-                let mut refund = ghost.presumed - spent;
-                for (date_us, units) in spends.iter_mut() {
-                    if *date_us == ghost.date_us {
-                        let taken = refund.min(*units);
-                        *units -= taken;
-                        refund -= taken;
-                    }
-                }
-                assert_eq!(refund, 0, "presumed units are where they were charged");
-                spends.retain(|(_, units)| *units > 0);
+            if self.exists && ghost.epoch == self.epoch {
+                let unspent = ghost.presumed - spent;
+                let refunded = self.counted.refund(unspent, ghost.date_us, self.now_us);
+                self.lifetime.presumed_spent -= refunded;
+                self.lifetime.returned += refunded;
             }
         }
     }
 
-    pub(crate) fn edit(&mut self, kind: &Kind, index: u64) {
+    pub(crate) fn edit(&mut self, kind: &Kind, cooldown_us: u64, index: u64) {
         let old = std::mem::replace(&mut self.kind, kind.clone());
-        let outstanding = self.outstanding();
-        let forgets = match (&old, kind) {
-            (Kind::SlidingWindow { window_us: old, .. }, Kind::SlidingWindow { window_us, .. }) => {
-                window_us > old
-            }
-            (Kind::TokenBucket { .. }, Kind::TokenBucket { .. }) => false,
-            _ => true,
-        };
-        if forgets {
+        self.cooldown_us = cooldown_us;
+        if forgets(&old, kind) {
             self.strict_from_us = Some(self.now_us);
         }
-        if !self.exists {
-            return;
-        }
-        let remainder = self
-            .limit()
-            .saturating_sub(self.counted.units() + outstanding);
-        match (&mut self.counted, kind) {
-            (Counted::Window { window_us, .. }, Kind::SlidingWindow { window_us: new, .. }) => {
-                if *window_us != *new {
-                    self.epoch = index;
-                }
-                *window_us = *new;
-                self.counted.settle(self.now_us);
-                if forgets {
-                    self.counted.charge(remainder, self.now_us);
-                }
-            }
-            (
-                Counted::Bucket {
-                    flow, per, parts, ..
-                },
-                Kind::TokenBucket {
-                    refill,
-                    refill_period_us,
-                    ..
-                },
-            ) => {
-                let (new_flow, new_per) = rate(*refill, *refill_period_us);
-                let whole = parts.div_ceil(*per);
-                let progress = whole * *per - *parts;
-                *parts = whole * new_per - progress * new_per / *per;
-                *flow = new_flow;
-                *per = new_per;
-            }
-            (counted, kind) => {
-                let units = counted.units();
-                *counted = Counted::new(kind, self.now_us);
-                let least = self.limit().saturating_sub(outstanding);
-                self.counted.charge(units.max(least), self.now_us);
-                self.epoch = index;
-            }
+        let edit = Edit {
+            now_us: self.now_us,
+            ends_us: self.ends_us(),
+            outstanding: self.outstanding(),
+        };
+        if self.exists && self.counted.edit(&old, kind, edit) {
+            self.epoch = index;
         }
     }
 
-    /// The account is dropped when nothing of it matters.
+    /// The account is dropped when nothing of it matters; what was spent of periods and
+    /// totals, or without a limit, is never forgotten.
     pub(crate) fn drop_idle(&mut self) {
+        let kept = matches!(
+            self.kind,
+            Kind::Period { .. } | Kind::Total { .. } | Kind::Unlimited
+        );
+        let latest = self.corrections.values().map(|(.., at_us)| *at_us).max();
+        let remembered_us = latest.map_or(0, |at_us| at_us + REMEMBERED_US);
         if self.exists
+            && !kept
             && self.counted.units() == 0
             && self.holders.values().all(|holder| holder.leases.is_empty())
+            && remembered_us.max(self.cooling_until_us) <= self.now_us
         {
             self.exists = false;
         }
