@@ -3,6 +3,7 @@
 //! (`leasehold apply -f deploy/budgets.yaml`). Each says what it was told, and fails if
 //! that is not what the kind promises.
 
+mod concurrency;
 mod estimate;
 mod paced;
 mod period;
@@ -25,6 +26,7 @@ async fn main() -> Outcome {
         .connect()
         .await?;
     match kind.as_str() {
+        "concurrency" => concurrency::run(&client).await?,
         "estimate" => estimate::run(&client).await?,
         "paced" => paced::run(&client).await?,
         "period" => period::run(&client).await?,

@@ -17,6 +17,8 @@ mod failure_modes;
 mod lanes;
 mod paced;
 mod periods;
+mod permits;
+mod reservations;
 mod shadow;
 mod together;
 mod totals;
