@@ -9,6 +9,7 @@
 mod churn;
 mod counted;
 mod edits;
+mod explain;
 mod golden;
 mod golden_v6;
 mod hostile;
