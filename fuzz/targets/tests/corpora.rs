@@ -113,6 +113,9 @@ fn write_the_seeds() {
         r#"{"kind":"token_bucket","capacity":9007199254740991,"refill":5,"refill_period_ms":86400000,"slice_factor":0.5,"max_wait_ms":250,"reserve":2,"failure_mode":"closed","public_name":"a b"}"#,
         r#"{"sync_interval_ms":500,"sessions_per_identity_max":10,"keys_per_session_max":10,"accounts_per_pattern_max":10,"tombstone_ttl_ms":60000,"preferred_leader_region":"eu\u00e9"}"#,
         r#"{"node_id":4,"peer":"[::1]:7471","replaces":2}"#,
+        r#"{"reason":"ticket 4711","id":"t-1"}"#,
+        r#"{"id":"order-1","units":-500,"reason":"refunded"}"#,
+        r#"{"idempotency_ttl_ms":600000,"idempotency_keys_max":100000}"#,
     ];
     for (number, body) in bodies.iter().enumerate() {
         seed("http_bodies", &number.to_string(), body.as_bytes());
