@@ -12,6 +12,7 @@ use crate::{
     exact,
     kind::{Books, Moment, Periods, Rebound},
     outcome::{Lifetime, ReportRefusal},
+    policy::UNITS_MAX,
     rules::Binding,
     shards::Spread,
 };
@@ -312,6 +313,13 @@ impl Account {
         let overrun = lease.overrun.max(report.overrun_total);
         let new_overrun = exact::sub(overrun, lease.overrun);
         let first_grant_us = lease.first_grant_us;
+        // What is told has no bound of its own, and an edit may have made the budget one
+        // of another kind since: the books take as much of it as they can say.
+        let counted = if lease.tells {
+            new_spent.min(UNITS_MAX.saturating_sub(self.books.counted_at(now_us)))
+        } else {
+            new_spent
+        };
         if last {
             new_returned = exact::add(new_returned, unspent);
             self.forget(id);
@@ -327,7 +335,7 @@ impl Account {
         lifetime.granted = lifetime.granted.saturating_add(new_granted);
         lifetime.returned = lifetime.returned.saturating_add(new_returned);
         lifetime.spent = lifetime.spent.saturating_add(new_spent);
-        self.charge_aged(new_spent, &report.ages, first_grant_us, now_us);
+        self.charge_aged(counted, &report.ages, first_grant_us, now_us);
         self.charge_overrun(new_overrun, now_us);
         if last {
             Reported::Forgotten

@@ -10,12 +10,15 @@ use leasehold_ledger::{
     Ledger,
     correction::Change,
     edit::{Edit, Expect, Guarded, RuleChange, Terms},
-    entry::{Command, Entry, Grant, Report, Rule, SessionId, SettledLease, SpentAge},
-    policy::Policy,
+    entry::{Command, Entry, Grant, Report, Roll, Rule, SessionId, SettledLease, SpentAge},
+    policy::{Kind, Policy},
     settings::Settings,
 };
 
-use crate::log::{Dice, Log, bucket, key, open, pattern, report, sync, window};
+use crate::{
+    log::{Dice, Log, bucket, key, open, pattern, policy, report, sync, window},
+    ops::calendar,
+};
 
 const KEYS: [&str; 4] = ["a/x", "a/y", "a/x/z", "b"];
 const PATTERNS: [&str; 5] = ["a/**", "a/x", "a/*", "b", "**"];
@@ -34,6 +37,9 @@ impl Draw {
 
     fn policy(&mut self) -> Policy {
         let limit = self.of(&[0, 3, 400, 3_000, 9_000, (1 << 53) - 1]);
+        if self.below(3) == 0 {
+            return self.newer(limit);
+        }
         match self.below(4) {
             0 => {
                 let refill = self.of(&[1, 1_000, (1 << 53) - 1]);
@@ -51,6 +57,34 @@ impl Draw {
                 window(limit, self.of(&windows))
             }
         }
+    }
+}
+
+impl Draw {
+    /// A policy of a kind that version 6 brought, or with a setting that it brought.
+    fn newer(&mut self, limit: u64) -> Policy {
+        let kind = match self.below(6) {
+            0 => Kind::Period {
+                limit: limit.min(9_000),
+                calendar: calendar(self.of(&[0, 1])),
+                carry_over: self.of(&[0, 7, 5_000]),
+            },
+            1 => Kind::Total { limit },
+            2 => Kind::Concurrency { limit },
+            3 => Kind::Estimate {
+                limit,
+                window_us: self.of(&[100_000, 60_000_000]),
+            },
+            4 => Kind::Paced {
+                capacity: limit,
+                refill: self.of(&[1, 1_000]),
+                refill_period_us: 100_000,
+            },
+            _ => Kind::Unlimited,
+        };
+        let mut policy = policy(kind);
+        policy.cooldown_us = self.of(&[0, 0, 400_000]);
+        policy
     }
 }
 
@@ -85,6 +119,11 @@ impl Churn {
             41..52 => self.spend(),
             52..54 => self.spend_once(),
             54 if self.draw.below(8) == 0 => self.correct(),
+            55 if self.draw.below(4) == 0 => self.begin_period(),
+            56 if self.draw.below(4) == 0 => {
+                let key = key(self.draw.of(&KEYS));
+                self.log.command(Command::CoolDown { key });
+            }
             _ => {
                 self.log.tick();
             }
@@ -197,6 +236,7 @@ impl Churn {
                 *spent += new;
                 let mut report = report(&key(name), *generation);
                 report.spent_total = *spent;
+                report.overrun_total = self.draw.of(&[0, 0, 0, 1, 900]);
                 let apart = self.draw.of(&[0, 13, 700]);
                 let ages = (0..new).map(|place| SpentAge {
                     units: 1,
@@ -254,6 +294,26 @@ impl Churn {
             units: self.draw.of(&[0, 1, 2]),
             idempotency_key: format!("request-{number}"),
         });
+    }
+
+    /// A period begins, or had begun already, or its bounds are corrected.
+    fn begin_period(&mut self) {
+        let number = i64::try_from(self.log.now_us() / 1_000_000).unwrap();
+        let number = number + self.draw.of(&[-1, 0, 0, 1]);
+        let roll = Roll {
+            calendar: calendar(self.draw.of(&[0, 1])),
+            start_unix_us: number,
+            end_unix_us: number + 1,
+            ends_in_us: self.draw.of(&[0, 1_000_000, u64::MAX]),
+        };
+        if self.draw.below(8) == 0 {
+            self.log.command(Command::CorrectPeriod(roll));
+        } else {
+            self.log.entry(Entry {
+                rolls: vec![roll],
+                ..Entry::default()
+            });
+        }
     }
 
     fn correct(&mut self) {

@@ -22,4 +22,5 @@ mod ops;
 mod play;
 mod scenario;
 mod snapshots;
+mod telling;
 mod words;
