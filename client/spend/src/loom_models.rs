@@ -29,8 +29,13 @@ use crate::{
 const FOR_EVER: u64 = u64::MAX;
 
 fn model(body: impl Fn() + Sync + Send + 'static) {
+    model_with(5, body);
+}
+
+/// The same with another bound, for models that would take minutes.
+fn model_with(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(5));
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     builder.check(body);
 }
 

@@ -615,7 +615,7 @@ impl Slot {
     /// spent: what is left of the other kind goes back.
     fn set_path(&self, inner: &mut Inner, kind: BudgetKind) {
         let has_permits = kind == BudgetKind::Concurrency;
-        let had_permits = Word(self.word.load(Ordering::Acquire)).is_off_path();
+        let had_permits = self.kind() == Some(BudgetKind::Concurrency);
         if has_permits == had_permits {
             return;
         }

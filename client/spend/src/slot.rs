@@ -548,10 +548,13 @@ impl Slot {
 
     /// The same of a request for either use.
     pub(crate) fn miss_as(&self, usage: Use, lane: Lane, units: u64, clock: &impl Clock) -> Miss {
-        if self.is_closed() {
+        // Acquire: who sees the flag also sees whether it was an eviction.
+        let word = Word(self.word.load(Ordering::Acquire));
+        if word.is_closed() {
             return Miss::Answer(Verdict::Unavailable { code: Code::Closed });
         }
-        if let Some(verdict) = self.wrong_kind(usage) {
+        let is_suspect = usage == Use::Permit || word.is_off_path();
+        if let Some(verdict) = is_suspect.then(|| self.wrong_kind(usage)).flatten() {
             self.count_refused(0);
             return Miss::Answer(verdict);
         }

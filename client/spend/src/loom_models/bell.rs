@@ -1,8 +1,8 @@
 //! Who rings, and what the driver makes of it: asking ahead.
 
 use super::{
-    Arc, At, Begun, FOR_EVER, KeyCore, Patience, Poll, Slot, Verdict, Woken, admits, model, sample,
-    slot, slot_with, thread, totals_of,
+    Arc, At, Begun, FOR_EVER, KeyCore, Patience, Poll, Slot, Verdict, Woken, admits, model,
+    model_with, sample, slot, slot_with, thread, totals_of,
 };
 use crate::{
     MILLISECOND,
@@ -140,7 +140,7 @@ fn a_low_water_mark_that_two_spenders_cross_leads_to_one_ask() {
 /// and `grant` does not serve it.
 #[test]
 fn a_grant_that_was_asked_ahead_serves_who_joins_the_queue() {
-    model(|| {
+    model_with(3, || {
         let slot = slot();
         let (mut key, had) = key_with_three(&slot);
         assert_eq!(slot.try_spend(3, &At(0)), Verdict::Admitted);

@@ -8,9 +8,7 @@ use crate::{Joint, Together};
 
 /// Fewer preemptions than the other models: each step takes two locks and more.
 fn model(body: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(3));
-    builder.check(body);
+    model_with(3, body);
 }
 
 /// Two keys on one line, with so many units each.
