@@ -18,8 +18,8 @@ use std::{
 
 use fixture::opened;
 use leasehold_spend::{
-    At, ClientCore, Clock, Code, CoreSettings, FailureMode, Joint, Line, Patience, Sample, Slot,
-    SlotRule, Together, Totals, Verdict,
+    At, BudgetKind, ClientCore, Clock, Code, CoreSettings, FailureMode, Joint, Line, Patience,
+    Sample, Slot, SlotRule, Together, Totals, Verdict,
 };
 use proptest::prelude::*;
 
@@ -440,6 +440,37 @@ fn a_part_in_shadow_mode_refuses_nothing_and_is_counted() {
     let told = bench.tries(&[1, 1], &At(1));
     assert!(matches!(told, Joint::Refused { place: 0, .. }), "{told:?}");
     assert_eq!(bench.slots[1].counts().shadowed, 2);
+}
+
+#[test]
+fn a_part_that_is_paced_waits_for_its_turn_and_one_without_a_limit_for_nothing() {
+    let bench = Bench::with(&[0, 0]).connected();
+    bench.slots[0].set_rule(SlotRule {
+        kind: BudgetKind::Paced,
+        limit: 5,
+        max_wait_ns: DEADLINE,
+        release_every_ns: 10_000_000,
+        ..SlotRule::default()
+    });
+    let _ = bench.slots[0].grant(1, 3, DEADLINE);
+    bench.slots[1].set_rule(SlotRule {
+        kind: BudgetKind::Unlimited,
+        limit: 0,
+        max_wait_ns: DEADLINE,
+        ..SlotRule::default()
+    });
+    // Nobody waits for a budget without a limit, even before it has a lease.
+    let told = bench.tries(&[1, 1], &At(1_000));
+    assert_eq!(told, Joint::Allowed(Verdict::Degraded));
+    let told = bench.tries(&[1, 1], &At(1_001));
+    assert!(matches!(told, Joint::Refused { place: 0, .. }), "{told:?}");
+    assert_eq!((bench.totals(0).spent, bench.totals(0).held), (1, 0));
+    let mut request = bench.waits(&[1, 1]);
+    assert!(bench.rung().contains(&0), "the driver sees to its turn");
+    assert!(bench.slots[0].release_due(10_000_001).is_none());
+    let told = request.poll(&mut Context::from_waker(Waker::noop()), &At(2));
+    assert!(told.is_ready());
+    assert_eq!((bench.totals(0).spent, bench.totals(0).held), (2, 0));
 }
 
 #[test]
