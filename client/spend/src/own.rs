@@ -40,14 +40,14 @@ impl Slot {
     }
 
     /// This gateway's part of what was free when it was last heard of: it grants itself
-    /// so much, less what it has spent since. `spent_known` is what the coordinator knew
+    /// so much, `most` at most, less what it has spent since. `spent_known` is what the coordinator knew
     /// then of its spends. Says how much is left; none: it has no lease to tell spends by.
-    pub fn grant_own(&self, free: u64, holders: u64, spent_known: u64) -> Option<u64> {
+    pub fn grant_own(&self, free: u64, holders: u64, most: u64, spent_known: u64) -> Option<u64> {
         let mut wakes = Vec::new();
         let mut inner = self.lock();
         let part = match self.kind() {
             Some(BudgetKind::Unlimited) => ENDLESS,
-            _ => free / holders.max(1),
+            _ => (free / holders.max(1)).min(most),
         };
         let lease = inner
             .books

@@ -35,6 +35,10 @@ fn client(kind: BudgetKind, free: u64, holders: u64) -> Client {
     assert_eq!(client.spend(1), Verdict::Empty);
     let seq = client.sync().seq;
     client.synced(seq, vec![answer(kind, free, holders)]);
+    // It begins with a few, and asks once more.
+    if let Some(sync) = client.syncs().pop() {
+        client.synced(sync.seq, vec![answer(kind, free, holders)]);
+    }
     client
 }
 
@@ -233,7 +237,7 @@ proptest! {
                     }
                 }
                 _ => {
-                    let _left = client.slot.grant_own(number, holders, known);
+                    let _left = client.slot.grant_own(number, holders, u64::MAX, known);
                     known = admitted;
                 }
             }

@@ -19,6 +19,9 @@ use crate::{
 /// An ask that was not answered for so long is taken for lost.
 const LOST_AFTER: u64 = 2 * SECOND;
 
+/// A gateway begins an estimate with this part of the limit.
+const FIRST_PARTS: u64 = 64;
+
 impl Ask {
     /// Units that were granted since it was sent.
     fn granted_since(self, grant: &KeyGrant) -> u64 {
@@ -403,15 +406,20 @@ impl KeyCore {
         if !is_told || grant.generation == 0 || !self.slot.counts_by_itself() {
             return false;
         }
-        let spent_known = if grant.generation == self.generation {
-            self.spent_acked
+        // The first answer of a lease: others may have come at the same moment, and
+        // each be told that it is alone.
+        let is_first = grant.generation != self.generation;
+        let (spent_known, most) = if is_first {
+            let few = self.slot.limit().div_ceil(FIRST_PARTS);
+            (0, few.max(self.sample.waiting_units))
         } else {
-            0
+            (self.spent_acked, u64::MAX)
         };
-        match self
+        let free = grant.free.unwrap_or(0);
+        let left = self
             .slot
-            .grant_own(grant.free.unwrap_or(0), grant.holders, spent_known)
-        {
+            .grant_own(free, grant.holders, most, spent_known);
+        match left {
             None => return false,
             Some(0) => {
                 // The others have spent it: until somebody's spends are old.
@@ -424,8 +432,9 @@ impl KeyCore {
             Some(_) => {
                 self.until_ns = 0;
                 self.slot.lift_refusal();
-                self.wants = false;
-                self.settle_ask(Ask::None);
+                self.wants = is_first;
+                // By the next answer it is known how many they are.
+                self.settle_ask(if is_first { Ask::Due } else { Ask::None });
             }
         }
         true
