@@ -5,6 +5,7 @@
 
 mod bell;
 mod keeping;
+mod own;
 mod recall;
 mod together;
 

@@ -416,9 +416,7 @@ impl KeyCore {
             (self.spent_acked, u64::MAX)
         };
         let free = grant.free.unwrap_or(0);
-        let left = self
-            .slot
-            .grant_own(free, grant.holders, most, spent_known);
+        let left = self.slot.grant_own(free, grant.holders, most, spent_known);
         match left {
             None => return false,
             Some(0) => {
