@@ -254,7 +254,10 @@ impl Replica {
     /// The same without any digest: asks nobody, waits for nothing.
     #[must_use]
     pub fn local_status(&self) -> ClusterStatus {
+        // What looks at the metrics itself comes before they are borrowed: borrowed twice,
+        // with the core waiting in between to write them, they stop the node for good.
         let leader = self.0.changes.present_leader();
+        let majority_wall_unix_us = self.majority_wall_unix_us();
         let metrics = self.0.changes.core.metrics();
         let metrics = metrics.borrow_watched();
         let last = metrics.last_log_index;
@@ -298,7 +301,7 @@ impl Replica {
             applied: metrics.last_applied.as_ref().map(|id| id.index()),
             snapshot: metrics.snapshot.as_ref().map(|id| id.index()),
             purged: metrics.purged.as_ref().map(|id| id.index()),
-            majority_wall_unix_us: self.majority_wall_unix_us(),
+            majority_wall_unix_us,
             members,
         }
     }
