@@ -16,9 +16,6 @@ fn rule(kind: BudgetKind) -> SlotRule {
 /// A unit is reserved and handed back while the session is found to be gone: what
 /// was reserved by then is settled as spent, and its owner is told that it is too
 /// late.
-///
-/// Planted bug: `take_as` lets the lock go between taking and keeping (the unit is
-/// then settled as unspent though its reservation was admitted).
 #[test]
 fn a_reservation_beside_the_end_of_its_session_is_settled_once() {
     model(|| {
@@ -42,8 +39,7 @@ fn a_reservation_beside_the_end_of_its_session_is_settled_once() {
     });
 }
 
-/// Planted bug: `settle` looks for the reservation under one lock and takes it out
-/// under another.
+/// The driver's end of a reservation beside its holder's.
 #[test]
 fn a_reservation_whose_time_is_over_is_settled_or_spent_and_not_both() {
     model(|| {
@@ -87,9 +83,6 @@ fn permits_beside_a_recall_are_never_spent_and_never_lost() {
 }
 
 /// A budget becomes one of permits beside a spender.
-///
-/// Planted bug: `set_path` hands back what is left before it raises the flag, and
-/// takes a stale count for what is gone.
 #[test]
 fn a_spender_beside_a_change_of_kind_spends_before_it_or_not_at_all() {
     model(|| {
