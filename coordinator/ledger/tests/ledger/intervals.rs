@@ -15,6 +15,8 @@ use leasehold_ledger::{
 };
 use proptest::prelude::*;
 
+mod charges;
+
 use crate::log::{Dice, Log, key, pattern, policy, report, window};
 
 const DRIFT_PPM: i64 = 100_000;
@@ -37,13 +39,15 @@ struct Lease {
     granted: u64,
     returned: u64,
     left: u64,
+    /// Permits that somebody has.
+    in_use: u64,
     /// Local times of the latest spends, with units.
     spends: Vec<(u64, u64)>,
 }
 
 impl Lease {
     fn spent(&self) -> u64 {
-        self.granted - self.returned - self.left
+        self.granted - self.returned - self.left - self.in_use
     }
 }
 
@@ -102,6 +106,14 @@ struct World {
     backup: Option<Ledger>,
     restores: Restores,
     restored: u128,
+    /// Of the budget's kind, which is not edited to another.
+    kind: Kind,
+    /// How much had been admitted when each period began.
+    begun: Vec<usize>,
+    /// What was added by hand, by id.
+    added: BTreeMap<u64, u64>,
+    /// The most permits that were valid at one moment.
+    valid_max: u64,
 }
 
 /// Whether the cluster is lost now and then, and another one begins from a backup.
@@ -154,6 +166,10 @@ impl World {
             backup: None,
             restores,
             restored: 0,
+            kind: start.kind.clone(),
+            begun: Vec::new(),
+            added: BTreeMap::new(),
+            valid_max: 0,
         }
     }
 
@@ -192,12 +208,22 @@ impl World {
     fn admit(&mut self, place: usize) {
         let units = 1 + self.dice.roll(3);
         let local_us = self.local_us(place);
+        let permits = matches!(self.kind, Kind::Concurrency { .. });
+        let releases = permits && self.dice.roll(2) == 0;
         let holder = &mut self.holders[place];
+        if releases {
+            holder.lease.left += std::mem::take(&mut holder.lease.in_use);
+        }
         if holder.session.is_some() && local_us < holder.deadline_us && holder.lease.left >= units {
             holder.lease.left -= units;
-            holder.lease.spends.push((local_us, units));
+            if permits {
+                holder.lease.in_use += units;
+            } else {
+                holder.lease.spends.push((local_us, units));
+            }
             self.admitted.push((self.real_us, units));
         }
+        self.look_at_permits();
     }
 
     fn sync(&mut self, place: usize) {
@@ -240,7 +266,10 @@ impl World {
             },
             ..report(&key, lease.generation)
         };
-        let mut reports = vec![state(&holder.lease, false)];
+        let mut reports = vec![Report {
+            held: holder.lease.in_use,
+            ..state(&holder.lease, false)
+        }];
         reports.extend(holder.old.iter().map(|lease| state(lease, true)));
         let keep = holder.lease.spends.len().saturating_sub(8);
         holder.lease.spends.drain(..keep);
@@ -323,7 +352,11 @@ impl World {
                 });
             }
         }
+        self.put_charges(&mut entry);
         let applied = self.log.stamped(&entry);
+        if applied.rolled {
+            self.begun.push(self.admitted.len());
+        }
         self.deliver(&entry, &applied, &opens, &spends);
     }
 
