@@ -1,6 +1,6 @@
 //! Gateways as processes of their own, so that they can be killed. Knows how one
 //! is started and what it leaves behind, not how it spends: that is
-//! `src/bin/gateway.rs`.
+//! `src/bin/gateway`.
 
 use std::{
     fmt, io,
@@ -9,23 +9,60 @@ use std::{
     str::FromStr,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-/// How requests of one key arrive.
+/// The name of the lane that [`Manner::High`] uses.
+pub const HIGH_LANE: &str = "high";
+
+/// How requests of one key arrive, and what they want. All but a flood arrive one by
+/// one at random moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// In bursts of `try_spend`, with a `spend` in between now and then.
     Flood,
-    /// One by one at random moments, each `spend`.
+    /// Each `spend`.
     Honest,
+    /// As `Honest`, in the lane [`HIGH_LANE`] of the key's policy.
+    High,
+    /// Each `spend_within` half a second.
+    Paced,
+    /// Each `spend_all` of several keys, joined by `+`: one unit of the first, two of
+    /// the second and so on.
+    Joint,
+    /// Each `acquire`, and the permit is in use for a while.
+    Permits,
+    /// Each `reserve`, settled after a while for less or for more.
+    Reserve,
+}
+
+impl Manner {
+    const ALL: [(Self, &'static str); 7] = [
+        (Self::Flood, "flood"),
+        (Self::Honest, "honest"),
+        (Self::High, "high"),
+        (Self::Paced, "paced"),
+        (Self::Joint, "joint"),
+        (Self::Permits, "permits"),
+        (Self::Reserve, "reserve"),
+    ];
+}
+
+impl fmt::Display for Manner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Self::ALL.iter().filter(|(manner, _)| manner == self);
+        names
+            .map(|(_, name)| *name)
+            .try_for_each(|name| f.write_str(name))
+    }
 }
 
 /// What one gateway is offered on one key. As text: `flood:KEY=PER_SECOND`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// The key.
+    /// The key; of joint requests all of them.
     pub key: String,
-    /// Requests of one unit a second.
+    /// Requests a second.
     pub per_second: f64,
     /// How they arrive.
     pub manner: Manner,
@@ -33,11 +70,19 @@ pub struct Load {
 
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let manner = match self.manner {
-            Manner::Flood => "flood",
-            Manner::Honest => "honest",
+        write!(f, "{}:{}={}", self.manner, self.key, self.per_second)
+    }
+}
+
+impl Load {
+    /// Its keys.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        let separator = match self.manner {
+            Manner::Joint => '+',
+            // No key has it.
+            _ => '\0',
         };
-        write!(f, "{manner}:{}={}", self.key, self.per_second)
+        self.key.split(separator)
     }
 }
 
@@ -48,11 +93,8 @@ impl FromStr for Load {
         let expected = || format!("{text} is not like flood:acme/orders=100");
         let (manner, rest) = text.split_once(':').ok_or_else(expected)?;
         let (key, per_second) = rest.rsplit_once('=').ok_or_else(expected)?;
-        let manner = match manner {
-            "flood" => Manner::Flood,
-            "honest" => Manner::Honest,
-            _ => return Err(expected()),
-        };
+        let known = Manner::ALL.iter().find(|(_, name)| *name == manner);
+        let (manner, _) = *known.ok_or_else(expected)?;
         let per_second = per_second.parse().map_err(|_| expected())?;
         if !(0.001..=1e7).contains(&per_second) {
             return Err(format!(
@@ -87,6 +129,7 @@ pub struct Summary {
 pub struct GatewayProcess {
     child: Child,
     log: PathBuf,
+    history: Option<PathBuf>,
 }
 
 impl GatewayProcess {
@@ -104,6 +147,27 @@ impl GatewayProcess {
         Self::start_noting(binary, holder, endpoints, loads, log, None)
     }
 
+    /// As `start`; what it did beside admitting goes to `history`.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn start_with_history(
+        binary: &Path,
+        holder: &str,
+        endpoints: &[String],
+        loads: &[Load],
+        log: PathBuf,
+        history: PathBuf,
+    ) -> io::Result<Self> {
+        let mut command = command(binary, holder, endpoints, loads, &log);
+        command.arg("--history").arg(&history);
+        Ok(Self {
+            child: command.spawn()?,
+            log,
+            history: Some(history),
+        })
+    }
+
     /// As `start`; if `requests` is a path, what becomes of every request goes there.
     ///
     /// # Errors
@@ -116,29 +180,44 @@ impl GatewayProcess {
         log: PathBuf,
         requests: Option<&Path>,
     ) -> io::Result<Self> {
-        let mut command = Command::new(binary);
-        command.arg("--holder").arg(holder).arg("--log").arg(&log);
-        for endpoint in endpoints {
-            command.arg("--endpoint").arg(endpoint);
-        }
-        for load in loads {
-            command.arg("--load").arg(load.to_string());
-        }
+        let mut command = command(binary, holder, endpoints, loads, &log);
         if let Some(requests) = requests {
             command.arg("--requests").arg(requests);
         }
-        // It spends until its input ends, so it ends with us at the latest.
-        let child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        Ok(Self { child, log })
+        Ok(Self {
+            child: command.spawn()?,
+            log,
+            history: None,
+        })
     }
 
     /// Its admission log.
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.log
+    }
+
+    /// Where its history is, if it writes one.
+    #[must_use]
+    pub fn history(&self) -> Option<&Path> {
+        self.history.as_deref()
+    }
+
+    /// Stops it where it is (SIGSTOP).
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It has not been waited for, so the id is still its own.
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, signal);
+        }
     }
 
     /// Ends it with SIGKILL.
@@ -175,6 +254,26 @@ impl GatewayProcess {
     }
 }
 
+fn command(
+    binary: &Path,
+    holder: &str,
+    endpoints: &[String],
+    loads: &[Load],
+    log: &Path,
+) -> Command {
+    let mut command = Command::new(binary);
+    command.arg("--holder").arg(holder).arg("--log").arg(log);
+    for endpoint in endpoints {
+        command.arg("--endpoint").arg(endpoint);
+    }
+    for load in loads {
+        command.arg("--load").arg(load.to_string());
+    }
+    // It spends until its input ends, so it ends with us at the latest.
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+}
+
 impl Drop for GatewayProcess {
     fn drop(&mut self) {
         self.end();
@@ -187,12 +286,20 @@ mod tests {
 
     #[test]
     fn a_load_survives_the_command_line() {
-        let load = Load {
-            key: "acme/a=b:c".to_owned(),
-            per_second: 12.5,
-            manner: Manner::Honest,
-        };
-        assert_eq!(load.to_string().parse(), Ok(load));
+        for (manner, _) in Manner::ALL {
+            let load = Load {
+                key: "acme/a=b:c+d".to_owned(),
+                per_second: 12.5,
+                manner,
+            };
+            assert_eq!(load.to_string().parse(), Ok(load.clone()));
+            let keys: Vec<&str> = load.keys().collect();
+            if manner == Manner::Joint {
+                assert_eq!(keys, ["acme/a=b:c", "d"]);
+            } else {
+                assert_eq!(keys, ["acme/a=b:c+d"]);
+            }
+        }
         for wrong in [
             "",
             "flood",

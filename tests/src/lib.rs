@@ -8,7 +8,7 @@ pub mod power_cut;
 mod request_log;
 mod results;
 
-pub use gateway_process::{GatewayProcess, Load, Manner, Summary};
+pub use gateway_process::{GatewayProcess, HIGH_LANE, Load, Manner, Summary};
 pub use leasehold_checkers::{Admission, AdmissionLog, AdmissionWriter, Judgement, Promise};
 pub use leasehold_coordinator::cli::demo::local_cluster::{Answer, Leader, LocalCluster};
 pub use request_log::{NotedRequest, RequestWriter, Told, read_requests};
