@@ -18,6 +18,7 @@ use super::{
     journal::Recorder,
     keys::{KeyPlan, PROBE},
     process::Process,
+    quotas::QUOTAS,
 };
 use crate::clock_ns;
 
@@ -121,7 +122,8 @@ impl Fleet {
                 .arg(format!("http://{address}:{CLIENT_PORT}"));
         }
         let gateways = u64::try_from(self.places.len()).unwrap_or(1);
-        for load in self.keys.iter().flat_map(|key| key.loads(place, gateways)) {
+        let keys = self.keys.iter().flat_map(|key| key.loads(place, gateways));
+        for load in keys.chain(QUOTAS.iter().map(|plan| plan.load(gateways))) {
             command.arg("--load").arg(load.to_string());
         }
         let said = File::create(file("log"))?;

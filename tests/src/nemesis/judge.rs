@@ -12,6 +12,7 @@ use leasehold_checkers::{
 use super::{
     Plan,
     keys::{KeyPlan, LASTING, PROBE, PURSE, Rule},
+    quotas::QUOTAS,
     report::{Outages, Report, Violation},
     run::{Injected, RESUMES_WITHIN},
     world::World,
@@ -55,26 +56,15 @@ pub(super) fn judge(
 
     for key in keys {
         let judged = exactness(key, &log, &history);
-        report.admitted += judged.admitted;
-        report.over_admitted += judged.over_admitted;
-        if judged.over_admitted > 0 {
-            report.violations.push(Violation {
-                invariant: "over_admitted",
-                subject: key.name.clone(),
-                at_ns: judged.worst_from_ns,
-                detail: format!(
-                    "{} units in the interval of {} ms that begins then, {} more than {:?} allows",
-                    judged.worst_units,
-                    judged.worst_to_ns.saturating_sub(judged.worst_from_ns) / 1_000_000,
-                    judged.over_admitted,
-                    key.promise
-                ),
-            });
-        }
-        if judged.admitted == 0 {
-            report.complain("starved", &key.name, "nothing was ever admitted".to_owned());
-        }
+        report.exactness(&key.name, &key.promise, judged);
     }
+    let mut books = Verdict::default();
+    for plan in &QUOTAS {
+        let (judged, verdict) = plan.judge(&log, &history);
+        report.exactness(plan.name, &plan.quota, judged);
+        books.merge(verdict);
+    }
+    report.take("quota_books", books);
 
     let mut lost = lost_acks(&history.operations, evidence.quiet_ns);
     let lasting: u64 = log
@@ -237,6 +227,28 @@ fn quiet(world: &World, keys: &[KeyPlan], history: &History, from_ns: u64) -> Ve
 
 /// Findings of one checker, for the report.
 impl Report {
+    /// Takes what became of a key's promise.
+    fn exactness(&mut self, key: &str, promise: &dyn std::fmt::Debug, judged: Judgement) {
+        self.admitted += judged.admitted;
+        self.over_admitted += judged.over_admitted;
+        if judged.over_admitted > 0 {
+            self.violations.push(Violation {
+                invariant: "over_admitted",
+                subject: key.to_owned(),
+                at_ns: judged.worst_from_ns,
+                detail: format!(
+                    "{} units in the interval of {} ms that begins then, {} more than {promise:?} allows",
+                    judged.worst_units,
+                    judged.worst_to_ns.saturating_sub(judged.worst_from_ns) / 1_000_000,
+                    judged.over_admitted,
+                ),
+            });
+        }
+        if judged.admitted == 0 {
+            self.complain("starved", key, "nothing was ever admitted".to_owned());
+        }
+    }
+
     /// Takes a verdict's violations, and says how many there are.
     fn take(&mut self, invariant: &'static str, verdict: Verdict) -> u64 {
         self.checked.insert(invariant, verdict.checked);

@@ -26,6 +26,7 @@ mod machine;
 mod node;
 mod operators;
 mod process;
+mod quotas;
 pub mod regions;
 mod report;
 mod run;

@@ -1,5 +1,5 @@
 //! Those who use the HTTP API while faults are injected: they spend centrally,
-//! write and read policies, and edit budgets, each asking any running node past
+//! write and read policies, edit budgets and correct accounts, each asking any running node past
 //! all links, and they write down what they asked and were told. They judge
 //! nothing.
 
@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_checkers::{Act, Edit, Operation, Record, Spent};
+use leasehold_checkers::{Act, Change, Correction, Edit, Operation, Record, Spent};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
 
@@ -22,6 +22,7 @@ use super::{
     cluster::Directory,
     journal::Recorder,
     keys::{EDITED_MAX_PERCENT, KeyPlan, PURSE, Rule, budget, scaled},
+    quotas::{QUOTAS, QuotaPlan, period_sample},
 };
 use crate::{Admission, AdmissionWriter, Answer, LocalCluster, Promise, clock_ns};
 
@@ -90,10 +91,11 @@ impl Operators {
     ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
-        for number in 0..6_u64 {
+        for number in 0..7_u64 {
             let mut operator = Operator {
                 number,
                 written: 0,
+                owed: None,
                 random: StdRng::seed_from_u64(seed ^ (number + 1).wrapping_mul(0x9e37_79b9)),
                 directory: directory.clone(),
                 recorder: recorder.clone(),
@@ -131,6 +133,8 @@ struct Operator {
     number: u64,
     /// Values that it wrote, so that every value differs.
     written: u64,
+    /// A correction that was not acknowledged yet: its key, its id, its units.
+    owed: Option<(&'static str, String, i64)>,
     random: StdRng,
     directory: Directory,
     recorder: Recorder,
@@ -149,6 +153,14 @@ impl Operator {
             0..=3 => self.spend(to),
             4 => {
                 self.register(to);
+                Ok(())
+            }
+            5 => {
+                if self.random.random_bool(0.5) {
+                    self.correct(to);
+                } else {
+                    self.look(to);
+                }
                 Ok(())
             }
             _ => {
@@ -280,6 +292,53 @@ impl Operator {
                 acknowledged,
                 promise,
             }));
+        }
+    }
+
+    /// Tops an account up, or asks again for what may or may not have been done.
+    fn correct(&mut self, to: std::net::SocketAddr) {
+        let (key, id, units) = if let Some(owed) = self.owed.take() {
+            owed
+        } else {
+            let corrected: Vec<(&QuotaPlan, i64)> = QUOTAS
+                .iter()
+                .filter_map(|plan| plan.top_up().map(|units| (plan, units)))
+                .collect();
+            let (plan, units) = corrected[self.random.random_range(0..corrected.len())];
+            self.written += 1;
+            (plan.name, format!("top-up-{}", self.written), units)
+        };
+        let body = json!({"id": id, "units": units, "reason": "bought more"});
+        let path = format!("/v1/accounts/{key}/adjust");
+        let call_ns = clock_ns();
+        let told = ask(to, "POST", &path, Some(&body));
+        let acknowledged = matches!(&told, Told::Answer(answer) if answer.status == 200);
+        if acknowledged || matches!(told, Told::Unknown) {
+            self.recorder.note(&Record::Correction(Correction {
+                key: key.to_owned(),
+                id: id.clone(),
+                call_ns,
+                return_ns: clock_ns(),
+                acknowledged,
+                change: Change::Adjust(units),
+            }));
+        }
+        // What was acknowledged is asked for again now and then.
+        if !acknowledged || self.random.random_bool(0.2) {
+            self.owed = Some((key, id, units));
+        }
+    }
+
+    /// Reads the books of whatever has a period.
+    fn look(&mut self, to: std::net::SocketAddr) {
+        let plan = &QUOTAS[self.random.random_range(0..QUOTAS.len())];
+        let call_ns = clock_ns();
+        let told = ask(to, "GET", &format!("/v1/accounts/{}", plan.name), None);
+        if let Told::Answer(answer) = told
+            && answer.status == 200
+            && let Some(sample) = period_sample(&answer.json(), call_ns, clock_ns())
+        {
+            self.recorder.note(&Record::Period(sample));
         }
     }
 }

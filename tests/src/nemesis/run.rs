@@ -10,6 +10,7 @@ use std::{
 };
 
 use leasehold_checkers::{AccountSample, Act, Edit, Healed, Operation, Record};
+use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
@@ -27,6 +28,7 @@ use super::{
     machine::Machine,
     node::Settings,
     operators::{Operators, read_register, registers},
+    quotas::{QUOTAS, Quota, period_sample},
     report::Report,
     samples::{self, Digests, Sampler},
     schedule::{Round, Schedule},
@@ -258,7 +260,36 @@ fn begin(world: &mut World, keys: &[KeyPlan]) -> io::Result<()> {
             }));
         }
     }
+    begin_quotas(world)?;
     world.refill();
+    Ok(())
+}
+
+/// Budgets of quotas, and the first look at each period: what is admitted before it
+/// cannot be judged.
+fn begin_quotas(world: &mut World) -> io::Result<()> {
+    for plan in &QUOTAS {
+        let done = |method: &str, path: &str, body: Option<&Value>| {
+            let call_ns = clock_ns();
+            let answer = world.cluster.ask(method, path, body, PATIENCE);
+            match answer {
+                Some(answer) if answer.status < 300 => Ok((call_ns, answer.json())),
+                answer => Err(io::Error::other(format!("{method} {path}: {answer:?}"))),
+            }
+        };
+        let budget = plan.budget();
+        done("PUT", &format!("/v1/budgets/{}", plan.name), Some(&budget))?;
+        if let Quota::Day(_) = plan.quota {
+            // An account appears with its first use.
+            let spend = json!({ "key": plan.name, "units": 1 });
+            done("POST", "/v1/spend", Some(&spend))?;
+            let path = format!("/v1/accounts/{}", plan.name);
+            let (call_ns, account) = done("GET", &path, None)?;
+            if let Some(sample) = period_sample(&account, call_ns, clock_ns()) {
+                world.recorder.note(&Record::Period(sample));
+            }
+        }
+    }
     Ok(())
 }
 
