@@ -25,6 +25,7 @@ use super::{
 /// The query of a request that changes something.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Trial {
     /// `true`: say what the change would do, and change nothing.
     #[serde(default)]

@@ -57,6 +57,10 @@ pub(super) struct Spent {
     /// absent otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     repeated: bool,
+    /// The budget is an `estimate`: all gateways together may let more through than its
+    /// limit. Absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    estimated: bool,
     /// Why it would have been denied, if its policy were no `shadow`: nothing was
     /// charged. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,12 +147,17 @@ fn answer(key: &Key, units: u64, outcome: SpendOutcome) -> Result<Response, Prob
                 retry_after_s: refusal.retry_after_us.map(seconds_up),
             }
         });
+        let estimated = outcome
+            .policy
+            .as_ref()
+            .is_some_and(|policy| matches!(policy.kind, PolicyKind::Estimate { .. }));
         let body = Spent {
             admitted: true,
             key: key.as_str().to_owned(),
             units,
             free: outcome.free,
             repeated: outcome.repeated,
+            estimated,
             shadowed,
         };
         return Ok((headers.into_iter().collect::<HeaderMap>(), Json(body)).into_response());
@@ -209,6 +218,10 @@ pub(super) fn rate_limit(
     policy: &Policy,
     outcome: &SpendOutcome,
 ) -> Vec<(HeaderName, HeaderValue)> {
+    // Counted and never refused; and such a number is more than a header may say.
+    if matches!(policy.kind, PolicyKind::Unlimited) {
+        return Vec::new();
+    }
     let name = policy
         .public_name
         .replace('\\', "\\\\")
