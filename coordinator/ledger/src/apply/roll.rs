@@ -16,12 +16,24 @@ pub(crate) fn roll(ledger: &mut Ledger, roll: &Roll) -> bool {
     if !is_sound(roll) || !follows || inherits {
         return false;
     }
+    let number = present
+        .map_or(0, |present| present.number)
+        .saturating_add(1);
+    // By the clocks it began so long ago: before nothing of the other cluster was in use
+    // any more, if that is before this one's time. Then all of it may be spent.
+    let length_us = roll.end_unix_us.abs_diff(roll.start_unix_us);
+    let began_ago_us = length_us.saturating_sub(roll.ends_in_us);
+    let began_us = ledger.now_us.saturating_sub(began_ago_us);
+    let is_spent = began_us < ledger.inherited_until_us;
     let period = Period {
-        number: present
-            .map_or(0, |present| present.number)
-            .saturating_add(1),
+        number,
         index: ledger.last_index,
-        began_us: ledger.now_us,
+        began_us: if is_spent { began_us } else { ledger.now_us },
+        exhausted: if is_spent {
+            number
+        } else {
+            present.map_or(0, |present| present.exhausted)
+        },
         start_unix_us: roll.start_unix_us,
         end_unix_us: roll.end_unix_us,
         end_us_about: ledger.now_us.saturating_add(roll.ends_in_us),

@@ -20,6 +20,9 @@ pub struct Period {
     pub end_unix_us: i64,
     /// Cluster time at which it ends, as far as was known when it began. A hint.
     pub end_us_about: u64,
+    /// The number of the last period in which nothing was free from the start, because
+    /// the cluster that this one was restored from may have spent all of it; 0: none.
+    pub exhausted: u64,
 }
 
 /// The books of a period quota.
@@ -107,6 +110,17 @@ impl PeriodQuota {
     /// What was charged before any period was known (an edit brought it) is charged to
     /// the first one: nobody knows that it is older.
     pub(crate) fn roll(&mut self, period: &Period, outstanding: u64) -> bool {
+        if self.number < period.exhausted && period.exhausted <= period.number {
+            self.number = period.exhausted;
+            self.carried = outstanding.saturating_sub(self.limit);
+            self.counted = self.limit().saturating_sub(outstanding);
+            if period.exhausted == period.number {
+                self.end_us_about = period.end_us_about;
+                return true;
+            }
+            self.roll(period, outstanding);
+            return true;
+        }
         let begun = period.number.saturating_sub(self.number);
         let is_first = self.number == 0;
         self.end_us_about = period.end_us_about;
@@ -189,7 +203,25 @@ mod tests {
             start_unix_us: 0,
             end_unix_us: 0,
             end_us_about: number,
+            exhausted: 0,
         }
+    }
+
+    #[test]
+    fn nothing_is_free_in_a_period_that_another_cluster_may_have_spent() {
+        let exhausted = |number| Period {
+            exhausted: 2,
+            ..period(number)
+        };
+        let mut books = PeriodQuota::new(10, 5, Some(&period(1)));
+        books.charge(3);
+        let mut late = books.clone();
+        assert!(books.roll(&exhausted(2), 4));
+        assert_eq!((books.limit(), books.counted()), (10, 6));
+        assert!(books.roll(&exhausted(3), 4));
+        assert_eq!((books.limit(), books.counted()), (10, 0));
+        assert!(late.roll(&exhausted(3), 4));
+        assert_eq!(late, books, "nothing of it is carried over either");
     }
 
     #[test]

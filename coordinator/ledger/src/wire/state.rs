@@ -224,6 +224,8 @@ pub(crate) struct PeriodMessage {
     end_unix_us: i64,
     #[prost(uint64, tag = "7")]
     end_us_about: u64,
+    #[prost(uint64, tag = "8")]
+    exhausted: u64,
 }
 
 /// A central spend that was admitted under an idempotency key.
@@ -462,6 +464,7 @@ fn write_period(calendar: &Calendar, period: &Period) -> PeriodMessage {
         start_unix_us: period.start_unix_us,
         end_unix_us: period.end_unix_us,
         end_us_about: period.end_us_about,
+        exhausted: period.exhausted,
     }
 }
 
@@ -482,6 +485,7 @@ pub(crate) fn read_period(message: PeriodMessage) -> Result<(Calendar, Period), 
         start_unix_us: message.start_unix_us,
         end_unix_us: message.end_unix_us,
         end_us_about: message.end_us_about,
+        exhausted: message.exhausted,
     };
     Ok((read_calendar(message.calendar)?, period))
 }

@@ -20,6 +20,7 @@ mod naive;
 mod once;
 mod ops;
 mod play;
+mod restored_kinds;
 mod scenario;
 mod snapshots;
 mod telling;
