@@ -32,8 +32,8 @@ pub(crate) struct PeriodQuota {
     carry_over: u64,
     /// The period that the figures below are of; 0: none yet.
     number: u64,
-    /// Units beyond the limit that this period has: unused ones of those before, and
-    /// what was still outstanding beyond the limit when it began.
+    /// Units beyond the limit that this period has: unused ones of those before, in
+    /// leases or not, and what was given by hand.
     carried: u64,
     /// Units charged to it.
     counted: u64,
@@ -105,14 +105,16 @@ impl PeriodQuota {
     /// Begins the present period, if that was not done yet. What is outstanding was
     /// granted before: it is held against the new period, and charged to it if it
     /// turns out to be spent. Should it be more than the limit, the rest has been
-    /// carried over in leases.
+    /// carried over in leases, as far as the cap goes; beyond that it is debt, or what is
+    /// handed back would be free for whoever asks next.
     ///
     /// What was charged before any period was known (an edit brought it) is charged to
     /// the first one: nobody knows that it is older.
     pub(crate) fn roll(&mut self, period: &Period, outstanding: u64) -> bool {
         if self.number < period.exhausted && period.exhausted <= period.number {
             self.number = period.exhausted;
-            self.carried = outstanding.saturating_sub(self.limit);
+            let beyond = outstanding.saturating_sub(self.limit);
+            self.carried = beyond.min(self.carry_over);
             self.counted = self.limit().saturating_sub(outstanding);
             if period.exhausted == period.number {
                 self.end_us_about = period.end_us_about;
@@ -142,7 +144,7 @@ impl PeriodQuota {
             let carried = carried
                 .saturating_add(more.saturating_mul(between))
                 .saturating_sub(beyond.saturating_mul(between));
-            self.carried = carried.min(self.carry_over).max(beyond);
+            self.carried = carried.max(beyond).min(self.carry_over);
             self.counted = 0;
         }
         true

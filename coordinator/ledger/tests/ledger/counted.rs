@@ -294,7 +294,7 @@ impl Counted {
             if ends_us.is_some() {
                 let unused = present.saturating_sub(*charged + outstanding);
                 let beyond = outstanding.saturating_sub(*limit);
-                *carried = unused.min(*carry_over).max(beyond);
+                *carried = unused.max(beyond).min(*carry_over);
                 *charged = 0;
             }
             *ends_us = Some(until_us);

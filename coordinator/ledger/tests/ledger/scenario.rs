@@ -14,7 +14,7 @@
 //! settle S [by IDENTITY] [KEY[@N] UNITS …]
 //! grant KEY S UNITS ; spend KEY UNITS [once ID] ; tick
 //! correct KEY reset ID | correct KEY UNITS ID ; cool KEY ; history KEY
-//! roll UNIT ZONE from START to END (wall clock)
+//! roll UNIT ZONE from START to END [at TIME] (wall clock; at its start, if nothing is said)
 //! advance T (and tick) ; wait T (no entry) ; stamp T (an entry with that time)
 //! backup ; restore [ttl T] (a new cluster from the backup, with the longest time to
 //! live that a session of the old one had)

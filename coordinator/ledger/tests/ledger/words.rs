@@ -122,15 +122,19 @@ fn calendar(unit: &str, zone: &str) -> Calendar {
 
 /// `UNIT ZONE from START to END`, by the wall clock; it ends in that time.
 pub(crate) fn a_roll(words: &[&str]) -> Roll {
-    let [unit, zone, "from", start, "to", end] = words else {
-        panic!("a roll reads UNIT ZONE from START to END, not {words:?}");
+    let (bounds, at) = match words {
+        [bounds @ .., "at", at] => (bounds, Some(micros(at))),
+        bounds => (bounds, None),
+    };
+    let [unit, zone, "from", start, "to", end] = bounds else {
+        panic!("a roll reads UNIT ZONE from START to END [at TIME], not {words:?}");
     };
     let (start, end) = (micros(start), micros(end));
     Roll {
         calendar: calendar(unit, zone),
         start_unix_us: start.try_into().unwrap(),
         end_unix_us: end.try_into().unwrap(),
-        ends_in_us: end.saturating_sub(start),
+        ends_in_us: end.saturating_sub(at.unwrap_or(start)),
     }
 }
 
