@@ -38,6 +38,9 @@ pub(crate) struct Account {
     pub(crate) corrections: Corrections,
     /// Nothing is granted before: it was refused, and its policy has a cool-down.
     pub(crate) cooling_until_us: u64,
+    /// It was charged by a period or a total once: what was spent of those is never
+    /// forgotten, whatever it follows meanwhile.
+    pub(crate) never_forgets: bool,
     /// When to look whether the account can be dropped; none while it has leases.
     pub(crate) due_us: Option<u64>,
     /// The account's part in the ledger's digest.
@@ -127,6 +130,7 @@ impl Account {
         Self {
             key_hash: key.spread(),
             key,
+            never_forgets: binding.policy.kind.never_forgets(),
             binding,
             epoch,
             books,
@@ -444,7 +448,15 @@ impl Account {
         );
         if rebound == Rebound::NewEpoch {
             self.epoch = index;
+            let kind = &binding.policy.kind;
+            if kind.never_forgets() && self.never_forgets {
+                // It may have been charged to the same period or total before, and the
+                // rule in between has forgotten it: nothing is free.
+                let free = self.books.free_at(moment.now_us, self.outstanding);
+                self.books.charge(free, moment.now_us);
+            }
         }
+        self.never_forgets |= binding.policy.kind.never_forgets();
         self.binding = binding;
     }
 
@@ -479,12 +491,18 @@ impl Account {
 
     /// Whether nothing would be lost by dropping it.
     pub(crate) fn is_idle(&self, now_us: u64) -> bool {
-        self.leases.is_empty() && self.books.is_idle() && self.remembered_until_us() <= now_us
+        self.leases.is_empty()
+            && !self.never_forgets
+            && self.books.is_idle()
+            && self.remembered_until_us() <= now_us
     }
 
     /// The first moment at which nothing would be lost by dropping it, once it has no
     /// leases.
     pub(crate) fn idle_when(&self) -> u64 {
+        if self.never_forgets {
+            return u64::MAX;
+        }
         self.books.idle_when().max(self.remembered_until_us())
     }
 
@@ -502,6 +520,7 @@ impl Account {
             || self.lifetime.overrun > 0
             || self.corrections.len() > 0
             || self.cooling_until_us > 0
+            || self.never_forgets
             || self
                 .leases
                 .values()
@@ -529,13 +548,14 @@ impl Account {
             self.lifetime.overrun,
             self.corrections.hash(),
             self.cooling_until_us,
+            u64::from(self.never_forgets),
         ];
         // What version 6 added has no part in the digest of what is older.
-        if newer == [0; 4] {
+        if newer == [0; 5] {
             hash
         } else {
-            let [extra, overrun, corrections, cooling] = newer;
-            digest::words([hash, extra, overrun, corrections, cooling])
+            let [extra, overrun, corrections, cooling, never_forgets] = newer;
+            digest::words([hash, extra, overrun, corrections, cooling, never_forgets])
         }
     }
 

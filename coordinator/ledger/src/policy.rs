@@ -417,6 +417,12 @@ impl Kind {
         }
     }
 
+    /// Whether what is charged to it stays so for good, or until a period is over.
+    #[must_use]
+    pub const fn never_forgets(&self) -> bool {
+        matches!(self, Self::Period { .. } | Self::Total { .. })
+    }
+
     /// The periods that it counts by.
     #[must_use]
     pub const fn calendar(&self) -> Option<&Calendar> {

@@ -113,9 +113,9 @@ impl PeriodQuota {
     pub(crate) fn roll(&mut self, period: &Period, outstanding: u64) -> bool {
         if self.number < period.exhausted && period.exhausted <= period.number {
             self.number = period.exhausted;
-            let beyond = outstanding.saturating_sub(self.limit);
-            self.carried = beyond.min(self.carry_over);
-            self.counted = self.limit().saturating_sub(outstanding);
+            // What is handed back later stays used up, too.
+            self.carried = 0;
+            self.counted = self.limit;
             if period.exhausted == period.number {
                 self.end_us_about = period.end_us_about;
                 return true;
@@ -219,7 +219,7 @@ mod tests {
         books.charge(3);
         let mut late = books.clone();
         assert!(books.roll(&exhausted(2), 4));
-        assert_eq!((books.limit(), books.counted()), (10, 6));
+        assert_eq!((books.limit(), books.counted()), (10, 10));
         assert!(books.roll(&exhausted(3), 4));
         assert_eq!((books.limit(), books.counted()), (10, 0));
         assert!(late.roll(&exhausted(3), 4));

@@ -38,6 +38,8 @@ pub(crate) struct AccountMessage {
     corrections: Vec<CorrectionMessage>,
     #[prost(uint64, tag = "10")]
     cooling_until_us: u64,
+    #[prost(bool, tag = "16")]
+    never_forgets: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -250,6 +252,7 @@ pub(crate) fn account_record(key: &Key, account: &Account) -> RecordKind {
         books: Some(books),
         corrections: account.corrections.iter().map(write_correction).collect(),
         cooling_until_us: account.cooling_until_us,
+        never_forgets: account.never_forgets,
     })
 }
 
@@ -371,6 +374,7 @@ pub(crate) fn read_account(
         overrun: lifetime.overrun,
     };
     account.cooling_until_us = message.cooling_until_us;
+    account.never_forgets |= message.never_forgets;
     for correction in message.corrections {
         account.corrections.push(read_correction(correction));
     }

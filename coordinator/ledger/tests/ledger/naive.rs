@@ -84,6 +84,8 @@ pub(crate) struct Model {
     /// Keys without an account start with nothing free at this time.
     pub(crate) strict_from_us: Option<u64>,
     pub(crate) exists: bool,
+    /// It followed a period or a total once.
+    pub(crate) never_forgets: bool,
 }
 
 impl Model {
@@ -102,6 +104,7 @@ impl Model {
             ghosts: BTreeMap::new(),
             strict_from_us: None,
             exists: false,
+            never_forgets: false,
         }
     }
 
@@ -188,6 +191,7 @@ impl Model {
     pub(crate) fn appear(&mut self, index: u64) {
         if !self.exists {
             self.exists = true;
+            self.never_forgets = matches!(self.kind, Kind::Period { .. } | Kind::Total { .. });
             self.epoch = index;
         }
     }
@@ -442,9 +446,14 @@ impl Model {
             ends_us: self.ends_us(),
             outstanding: self.outstanding(),
         };
+        let never_forgets = matches!(kind, Kind::Period { .. } | Kind::Total { .. });
         if self.exists && self.counted.edit(&old, kind, edit) {
             self.epoch = index;
+            if never_forgets && self.never_forgets {
+                self.counted.charge(self.free(), self.now_us);
+            }
         }
+        self.never_forgets |= self.exists && never_forgets;
     }
 
     /// The account is dropped when nothing of it matters; what was spent of periods and
@@ -458,6 +467,7 @@ impl Model {
         let remembered_us = latest.map_or(0, |at_us| at_us + REMEMBERED_US);
         if self.exists
             && !kept
+            && !self.never_forgets
             && self.counted.units() == 0
             && self.holders.values().all(|holder| holder.leases.is_empty())
             && remembered_us.max(self.cooling_until_us) <= self.now_us
