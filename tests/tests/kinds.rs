@@ -141,6 +141,16 @@ fn cluster_of_all_kinds() -> (LocalCluster, Vec<SocketAddr>) {
     );
     put(CREDIT, json!({ "kind": "total", "limit": PREPAID }));
     put(PERMITS, json!({ "kind": "concurrency", "limit": AT_ONCE }));
+    // What was spent of these is read in the end. An account that was corrected is kept for
+    // an hour, and this correction frees nothing: nothing is counted yet.
+    for key in [TENANT, USER, RESERVED] {
+        let path = format!("/v1/accounts/{key}/adjust");
+        let body = json!({ "id": "kept", "units": 1, "reason": "to be kept" });
+        let answer = cluster
+            .request("POST", &path, Some(&body), PATIENCE)
+            .unwrap();
+        assert_eq!(answer.status, 200, "POST {path}: {answer:?}");
+    }
     let nodes = cluster.endpoints();
     let nodes = nodes.iter().map(|url| url["http://".len()..].parse());
     let nodes = nodes.collect::<Result<_, _>>().unwrap();
@@ -394,9 +404,10 @@ fn assert_fine(what: &str, verdict: &Verdict) {
     assert!(verdict.is_fine(), "{what}: {verdict:?}");
 }
 
-/// A promise that is hardly used is easily kept.
+/// A promise that is hardly used is easily kept. Not all of it can be used: an operator
+/// may give something back just before the end.
 fn assert_used_up(key: &str, judgement: &Judgement) {
-    assert!(judgement.worst_ratio > 0.7, "{key}: {judgement:?}");
+    assert!(judgement.worst_ratio > 0.4, "{key}: {judgement:?}");
 }
 
 fn assert_kept(key: &str, judgement: &Judgement) {
