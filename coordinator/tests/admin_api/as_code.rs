@@ -187,12 +187,19 @@ async fn a_file_that_is_wrong_changes_nothing_and_says_where() {
     let refused = node.apply(&wrong, &[]).await;
     assert_eq!(refused.code, 2, "{}", refused.out);
     assert!(refused.err.contains("policies[1].limit"), "{}", refused.err);
-    let nobody = node
-        .apply("budgets: [{pattern: a, policy: nobody}]", &[])
-        .await;
-    assert_eq!(nobody.code, 1, "{}", nobody.out);
-    assert!(nobody.err.contains("budgets[0].policy"), "{}", nobody.err);
-    assert!(nobody.err.contains("no_such_policy"), "{}", nobody.err);
+    for flags in [&[][..], &["--dry-run"]] {
+        let nobody = node
+            .apply("budgets: [{pattern: a, policy: nobody}]", flags)
+            .await;
+        assert_eq!(nobody.code, 2, "{}", nobody.out);
+        assert!(nobody.err.contains("policy nobody"), "{}", nobody.err);
+    }
+    // A policy that is there, and that --prune would take away from a budget that names it.
+    assert_eq!(node.apply(FILE, &[]).await.code, 0);
+    let kept = FILE.split("budgets:").nth(1).unwrap();
+    let pruned = node.apply(&format!("budgets:{kept}"), &["--prune"]).await;
+    assert_eq!(pruned.code, 2, "{}", pruned.out);
+    assert!(pruned.err.contains("nothing was changed"), "{}", pruned.err);
     let missing = node.shell(&["apply", "-f", "/nowhere.yaml"], "").await;
     assert_eq!(missing.code, 2, "{}", missing.out);
     node.running.shutdown().await;

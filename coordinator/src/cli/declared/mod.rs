@@ -54,6 +54,7 @@ impl ApplyFlags {
         let declared = Declared::parse(&self.read()?)
             .map_err(|why| CliError::Usage(format!("{name}: {why}")))?;
         let present = present(remote).await?;
+        self.check_names(&declared, &present)?;
         let plan = changes(&declared, &present, self.prune);
         self.check_default(remote, &plan).await?;
         let mut lines: Vec<String> = plan.iter().map(Change::line).collect();
@@ -102,6 +103,28 @@ impl ApplyFlags {
         read.map_err(|error| {
             CliError::Usage(format!("cannot read {}: {error}", self.file.display()))
         })
+    }
+
+    /// A budget must name a policy that will be there; said before anything is changed.
+    fn check_names(&self, declared: &Declared, present: &Declared) -> Result<(), CliError> {
+        for (pattern, stated) in &declared.budgets {
+            let Some(name) = stated.body.get("policy").and_then(Value::as_str) else {
+                continue;
+            };
+            let in_file = declared.policies.contains_key(name);
+            let stays = !self.prune && present.policies.contains_key(name);
+            if !in_file && !stays {
+                let where_from = if self.prune {
+                    "which is not in the file, and --prune deletes what is not"
+                } else {
+                    "which neither the file nor the coordinator has"
+                };
+                return Err(CliError::Usage(format!(
+                    "budget {pattern} names policy {name}, {where_from}; nothing was changed"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// A policy that is the default cannot go; said before anything is changed.
