@@ -1,6 +1,8 @@
 //! What the driver does to a slot: grants, renewals, hand-backs, refusals, the
 //! end of a lease, of a session and of the client. One task calls all of it.
 //! Knows neither the session nor the wire.
+//! Past 600 lines: everything that moves units under the slot's lock, so that conservation
+//! is checked in one place.
 
 use std::task::Waker;
 

@@ -1,5 +1,6 @@
 //! One key's spending state: the fast path, and the answers to those it cannot
 //! serve. Knows neither the key's text nor the session nor when to ask.
+//! Past 600 lines: all atomics of a key, whose orderings are argued against each other.
 
 use std::{collections::BTreeMap, sync::Arc, task::Waker, time::Duration};
 

@@ -1,5 +1,6 @@
 //! One request for several keys: all of it is spent or none, whoever is short is
 //! named, nothing is held past what is lacking, and whoever waits gets on.
+//! Past 600 lines because it is a list of cases over one fixture.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]

@@ -1,5 +1,5 @@
 //! What else happened in a run, beside admissions: one JSON line each. Does not
-//! know who wrote them, and judges nothing.
+//! know who wrote them, and judges nothing. Past 600 lines with a round trip of each record.
 //!
 //! All moments are readings of one host's `CLOCK_MONOTONIC_RAW` in nanoseconds.
 //! A call is read before the request leaves, a return after the answer came; what

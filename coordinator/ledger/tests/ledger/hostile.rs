@@ -1,6 +1,7 @@
 //! Whatever clients, operators and clocks say, well meant or not: the books stay
 //! whole, no replica stops or diverges, and nothing is lent beyond the largest
 //! limit that ever was in force. Knows nothing of what honest clients say.
+//! Past 600 lines because it draws every command that there is.
 
 use leasehold_ledger::{
     Preview,
