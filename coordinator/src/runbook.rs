@@ -12,7 +12,7 @@ use std::{
 /// Functions that give codes.
 const GIVERS: [&str; 3] = ["fn code(", "fn as_str(", "fn parts("];
 /// Files whose `as_str` gives the words of policies, which are no codes.
-const WORDS: [&str; 2] = ["policy.rs", "policy_body.rs"];
+const WORDS: [&str; 3] = ["policy.rs", "kind.rs", "policy_body.rs"];
 /// What stands before a code that is written where it is used.
 const PLACES: [&str; 2] = ["code: \"", "code = \""];
 
