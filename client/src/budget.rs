@@ -9,7 +9,7 @@ use std::{
 };
 
 use leasehold_key::Key;
-use leasehold_spend::{Begun, Clock, Lane as Place, Patience, Peek, Slot, Verdict, Waiter};
+use leasehold_spend::{Begun, Clock, Lane as Place, Patience, Peek, Quota, Slot, Verdict, Waiter};
 
 use crate::{
     clock::SystemClock,
@@ -97,6 +97,13 @@ impl Budget {
     #[must_use]
     pub fn peek(&self) -> Peek {
         self.slot.peek(&self.shared.clock)
+    }
+
+    /// What callers may be told of the key's policy: its public name, limit and window.
+    /// None until the coordinator said it, which it does with its first answer.
+    #[must_use]
+    pub fn quota(&self) -> Option<Arc<Quota>> {
+        self.slot.quota()
     }
 
     /// Spends units; asks the coordinator when too few are held, and waits for

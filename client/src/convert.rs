@@ -200,6 +200,7 @@ fn grant(grant: v1::KeyGrant) -> KeyGrant {
                 Ok(v1::FailureMode::Closed) | Err(_) => FailureMode::Closed,
             },
             window_us: policy.window_us,
+            public_name: policy.public_name,
             shadow: policy.shadow,
             slice_factor_milli: policy.slice_factor_milli,
         }),

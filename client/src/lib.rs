@@ -77,7 +77,7 @@ pub use client::Client;
 pub use error::{BudgetError, BuildError, NotAdmitted};
 pub use lane::Lane;
 pub use leasehold_key::{Key, KeyError};
-pub use leasehold_spend::{BudgetKind, Code, FailureMode, Peek, Verdict};
+pub use leasehold_spend::{BudgetKind, Code, FailureMode, Peek, Quota, Verdict};
 pub use permit::Permit;
 pub use reservation::{Reservation, Settled};
 pub use together::{JointVerdict, RefusedBy};

@@ -566,6 +566,7 @@ impl KeyCore {
         });
         self.cooldown_ns = policy.cooldown_us.saturating_mul(1000);
         self.slot.set_lanes(&policy.lanes);
+        self.slot.set_quota(policy);
     }
 }
 

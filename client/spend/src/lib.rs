@@ -54,7 +54,7 @@ pub use failure::FailureMode;
 pub use kind::BudgetKind;
 pub use lane::{LANES_MAX, Lane, LaneRule};
 pub use line::Line;
-pub use peek::Peek;
+pub use peek::{Peek, Quota};
 pub use permit::Permit;
 pub use queue::Patience;
 pub use refill::{Granted, LaneSample, Sample};

@@ -258,6 +258,8 @@ pub struct Policy {
     pub failure: FailureMode,
     /// The window, or the time in which an empty bucket fills.
     pub window_us: u64,
+    /// The only name of the policy that callers of the gateway may see.
+    pub public_name: String,
     /// Count what would be refused, and refuse nothing.
     pub shadow: bool,
     /// A slice in thousandths of the demand over a horizon.

@@ -12,6 +12,7 @@ use crate::{
     kind::BudgetKind,
     lane::{LANES_MAX, Lane, LaneRule},
     line::Line,
+    peek::Quota,
     queue::Queue,
     reserve::Reserved,
     sync::{
@@ -86,6 +87,8 @@ pub struct Slot {
     asked: AtomicU32,
     /// The coordinator has said that the rest of its answer is to come.
     to_come: AtomicBool,
+    /// What callers may be told. Nobody takes another lock under this one.
+    pub(crate) quota: Mutex<Option<Arc<Quota>>>,
     index: u32,
     waiters_max: usize,
     pub(crate) line: Arc<Line>,
@@ -237,6 +240,7 @@ impl Slot {
             evicted: AtomicBool::new(false),
             asked: AtomicU32::new(0),
             to_come: AtomicBool::new(false),
+            quota: Mutex::new(None),
             index,
             waiters_max,
             line,

@@ -1,0 +1,1 @@
+//! The sidecar that brings Leasehold to gateways which are not written in Rust.
