@@ -64,6 +64,8 @@ mod clock;
 mod convert;
 mod driver;
 mod error;
+#[cfg(feature = "http")]
+pub mod http;
 mod lane;
 mod permit;
 mod registry;
