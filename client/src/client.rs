@@ -68,7 +68,7 @@ impl Client {
     /// # Errors
     /// When the client has as many keys as it may.
     pub fn budget_of(&self, key: Key) -> Result<Budget, BudgetError> {
-        let Some(slot) = self.shared.registry.slot(&key) else {
+        let Some((slot, is_new)) = self.shared.registry.slot_or_new(&key) else {
             let max = self.shared.registry.keys_max();
             return Err(BudgetError::TooManyKeys { max });
         };
@@ -76,8 +76,10 @@ impl Client {
             // The driver may be gone.
             slot.close();
         }
-        // The driver adopts a new slot at once, so that its first ask is not late.
-        self.shared.notify.notify_one();
+        if is_new {
+            // The driver adopts it at once, so that its first ask is not late.
+            self.shared.notify.notify_one();
+        }
         Ok(Budget::new(
             key,
             slot,

@@ -55,11 +55,16 @@ impl Registry {
 
     /// The key's slot, made if it is new. None when there are as many as may be.
     pub(crate) fn slot(&self, key: &Key) -> Option<Arc<Slot>> {
+        self.slot_or_new(key).map(|(slot, _)| slot)
+    }
+
+    /// The same, and whether it was made just now.
+    pub(crate) fn slot_or_new(&self, key: &Key) -> Option<(Arc<Slot>, bool)> {
         // Eviction takes the same lock: what is found or made here stays in
         // service as long as somebody holds it.
         let mut changes = self.changes.lock();
         if let Some(slot) = self.with(key.as_str(), Arc::clone) {
-            return Some(slot);
+            return Some((slot, false));
         }
         let index = match changes.free.pop() {
             Some(index) => index,
@@ -74,7 +79,7 @@ impl Registry {
         slot.set_before_contact(self.before_contact);
         changes.newcomers.push((key.clone(), Arc::clone(&slot)));
         self.slots.pin().insert(key.clone(), Arc::clone(&slot));
-        Some(slot)
+        Some((slot, true))
     }
 
     /// Slots that were made since the last call; the driver adopts them.

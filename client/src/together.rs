@@ -4,7 +4,7 @@
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use leasehold_key::Key;
-use leasehold_spend::{Code, Joint, Patience, Slot, Together, Verdict};
+use leasehold_spend::{Code, Joint, Lane as Place, Patience, Slot, Together, Verdict};
 
 use crate::{
     budget::{Budget, until, wait_for},
@@ -95,6 +95,45 @@ impl Client {
             let request = Together::new(listed.parts(), Patience::OneAnswer);
             let wait = Duration::from_nanos(request.max_wait_ns());
             listed.told(answer_of(request, wait, &shared).await)
+        }
+    }
+
+    /// As [`spend_all`](Self::spend_all), in the lane of this name of every budget whose
+    /// policy has one; in the lowest of the others.
+    pub fn spend_all_in<'a, P>(
+        &self,
+        lane: &str,
+        parts: P,
+    ) -> impl Future<Output = JointVerdict> + Send + use<P>
+    where
+        P: IntoIterator<Item = (&'a Budget, u64)>,
+    {
+        let listed = Listed::new(&self.shared, parts);
+        let shared = Arc::clone(&self.shared);
+        let lane: Arc<str> = lane.into();
+        async move {
+            let listed = match listed {
+                Ok(listed) => listed,
+                Err(told) => return told,
+            };
+            let mut lanes = listed.lanes(&lane);
+            loop {
+                let request = Together::new(listed.parts(), Patience::OneAnswer);
+                let request = request.in_lanes(lanes.iter().copied());
+                let wait = Duration::from_nanos(request.max_wait_ns());
+                let joint = answer_of(request, wait, &shared).await;
+                // The first request of a key teaches which lanes there are: it was
+                // refused as one of the lowest.
+                let known = listed.lanes(&lane);
+                let is_higher = known.iter().zip(&lanes).any(|(now, then)| now < then);
+                match joint {
+                    Joint::Refused {
+                        verdict: Verdict::Denied { .. },
+                        ..
+                    } if is_higher => lanes = known,
+                    joint => return listed.told(joint),
+                }
+            }
         }
     }
 
@@ -194,6 +233,21 @@ impl Listed {
     fn parts(&self) -> Vec<(Arc<Slot>, u64)> {
         let part = |part: &Part| (Arc::clone(&part.slot), part.units);
         self.0.iter().map(part).collect()
+    }
+
+    /// Where the lane of this name is at each of them.
+    fn lanes(&self, name: &str) -> Vec<Place> {
+        let lane = |part: &Part| {
+            if part.slot.lanes_version() == 0 {
+                return Place::LOWEST;
+            }
+            let (lane, is_there) = part.slot.lane(name);
+            if !is_there {
+                part.slot.count_misnamed();
+            }
+            lane
+        };
+        self.0.iter().map(lane).collect()
     }
 
     fn told(&self, joint: Joint) -> JointVerdict {

@@ -10,7 +10,7 @@ use crate::{
     books::{Lease, Totals},
     kind::BudgetKind,
     lane::{Lane, LaneRule},
-    queue::{Decision, Patience, Queue, Waiting},
+    queue::{Decision, Patience, Queue},
     slot::{Inner, Slot, SlotRule},
     sync::Ordering,
     verdict::Code,
@@ -499,10 +499,16 @@ impl Slot {
         self.refuse_all(&mut inner, refused, decision, &mut wakes);
         // Whose units are here is refused nothing.
         let left = self.left();
-        let is_refused = |waiting: &Waiting| {
-            (waiting.patience == Patience::OneAnswer || for_ever) && waiting.units > left
-        };
-        inner.asking.decide_where(is_refused, decision, &mut wakes);
+        let asking = inner.asking.iter();
+        let refused: Vec<u64> = asking
+            .filter(|(place, ..)| *place >= first)
+            .filter(|(.., waiting)| waiting.patience == Patience::OneAnswer || for_ever)
+            .filter(|(.., waiting)| waiting.units > left)
+            .map(|(_, ticket, _)| ticket)
+            .collect();
+        for ticket in refused {
+            inner.asking.decide(ticket, decision, &mut wakes);
+        }
         drop(inner);
         wakes.into_iter().for_each(Waker::wake);
     }

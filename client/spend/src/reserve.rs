@@ -235,7 +235,7 @@ impl Slot {
             if some == 0 || !inner.queue.is_empty() || self.wrong_kind(Use::Spend).is_some() {
                 return 0;
             }
-            let Some(generation) = self.take_in_turn(inner, some, clock) else {
+            let Some(generation) = self.take_in_turn(inner, Lane::LOWEST, some, clock) else {
                 // A spender was faster, or the lease is put aside.
                 if self.left() < some && !inner.gate.is_shut() {
                     continue;

@@ -853,9 +853,9 @@ impl Slot {
     }
 
     /// Whether a request whose time is up is the failure mode's to answer.
-    pub(crate) fn is_left_alone(&self, clock: &impl Clock) -> bool {
+    pub(crate) fn is_left_alone(&self, lane: Lane, clock: &impl Clock) -> bool {
         let is_up = self.line.is_up() && self.to_come.load(Ordering::Relaxed);
-        !is_up && self.local_refusal(Lane::LOWEST, clock).is_none()
+        !is_up && self.local_refusal(lane, clock).is_none()
     }
 
     /// What a request is told whose time is up before it was answered.

@@ -88,6 +88,8 @@ enum Standing {
 #[must_use = "a request that is dropped gives back what it holds"]
 pub struct Together {
     parts: Vec<(Arc<Slot>, u64)>,
+    /// The lane that the request is in at each of them.
+    lanes: Vec<Lane>,
     standings: Vec<Standing>,
     patience: Patience,
     is_done: bool,
@@ -114,10 +116,12 @@ struct Aftermath {
 type Guards<'a> = [MutexGuard<'a, Inner>];
 
 impl Together {
-    /// A request for the units of each slot. No slot may be listed twice, and all
-    /// requests must list theirs in the same order; parts of no units are met.
+    /// A request for the units of each slot, in the lowest lane of each. No slot may be
+    /// listed twice, and all requests must list theirs in the same order; parts of no
+    /// units are met.
     pub fn new(parts: Vec<(Arc<Slot>, u64)>, patience: Patience) -> Self {
         let standings = vec![Standing::Open; parts.len()];
+        let lanes = vec![Lane::LOWEST; parts.len()];
         debug_assert!(
             parts.iter().enumerate().all(|(place, (slot, _))| {
                 parts[..place]
@@ -128,10 +132,19 @@ impl Together {
         );
         Self {
             parts,
+            lanes,
             standings,
             patience,
             is_done: false,
         }
+    }
+
+    /// The same request in these lanes, one for each part.
+    pub fn in_lanes(mut self, lanes: impl IntoIterator<Item = Lane>) -> Self {
+        for (lane, stated) in self.lanes.iter_mut().zip(lanes) {
+            *lane = stated;
+        }
+        self
     }
 
     /// Spends what is here, without waiting. `Empty` names the first key that has
@@ -162,7 +175,8 @@ impl Together {
     /// of its keys lets a request wait.
     #[must_use]
     pub fn max_wait_ns(&self) -> u64 {
-        let waits = self.parts.iter().map(|(slot, _)| slot.max_wait_ns());
+        let parts = self.parts.iter().zip(&self.lanes);
+        let waits = parts.map(|((slot, _), lane)| slot.max_wait_ns_in(*lane));
         waits.max().unwrap_or(0)
     }
 
@@ -174,6 +188,7 @@ impl Together {
         let mut after = Aftermath::default();
         let mut work = Work {
             parts: &self.parts,
+            lanes: &self.lanes,
             standings: &mut self.standings,
             patience: self.patience,
         };
@@ -210,6 +225,7 @@ impl Drop for Together {
         let mut after = Aftermath::default();
         let mut work = Work {
             parts: &self.parts,
+            lanes: &self.lanes,
             standings: &mut self.standings,
             patience: self.patience,
         };
@@ -224,6 +240,7 @@ impl Drop for Together {
 /// The request while all locks are held.
 struct Work<'a> {
     parts: &'a [(Arc<Slot>, u64)],
+    lanes: &'a [Lane],
     standings: &'a mut [Standing],
     patience: Patience,
 }
@@ -301,7 +318,8 @@ impl Work<'_> {
             if slot.wrong_kind(Use::Spend).is_some() {
                 return Some(place);
             }
-            let Some(generation) = slot.take_in_turn(inner, *units, clock) else {
+            let Some(generation) = slot.take_in_turn(inner, self.lanes[place], *units, clock)
+            else {
                 return Some(place);
             };
             self.standings[place] = Standing::Held(generation);
@@ -398,7 +416,7 @@ impl Work<'_> {
     ) -> Option<Poll<Joint>> {
         if matches!(then, Then::GiveUp) {
             let (slot, units) = &self.parts[short];
-            if !slot.is_closed() && slot.is_left_alone(clock) {
+            if !slot.is_closed() && slot.is_left_alone(self.lanes[short], clock) {
                 self.leave(short, guards, after);
                 let is_up = slot.line.is_up();
                 let code = if is_up {
@@ -409,7 +427,7 @@ impl Work<'_> {
                 self.standings[short] = Standing::Alone(code);
                 return None;
             }
-            let verdict = slot.time_out(Lane::LOWEST, *units, clock);
+            let verdict = slot.time_out(self.lanes[short], *units, clock);
             if slot.is_shadow() {
                 self.leave(short, guards, after);
                 self.standings[short] = Standing::Shadowed(verdict);
@@ -427,15 +445,17 @@ impl Work<'_> {
         let mut worst = Worst::default();
         let mut lacking = Vec::new();
         for (place, (slot, units)) in self.parts.iter().enumerate().skip(short) {
-            let is_here = guards[place].queue.is_empty() && *units <= slot.left();
+            let lane = self.lanes[place];
+            let is_first = guards[place].queue.len_down_to(lane) == 0;
+            let is_here = is_first && *units <= slot.left();
             let is_met = *units == 0 || (is_here && place > short);
             if is_met || self.standings[place] != Standing::Open {
                 continue;
             }
-            let miss = slot.miss(Lane::LOWEST, *units, clock);
+            let miss = slot.miss(lane, *units, clock);
             if slot.counts_by_itself() && !matches!(miss, Miss::Answer(_) | Miss::Refused(_)) {
                 // Nobody ever waits for it: see `settle_own`.
-                if !slot.is_asked(Lane::LOWEST) {
+                if !slot.is_asked(lane) {
                     after.rings.push(place);
                 }
                 self.standings[place] = match miss {
@@ -465,7 +485,7 @@ impl Work<'_> {
                 // The connection may be back before the request's time is up.
                 Miss::Alone
                     if matches!(then, Then::Wait(_))
-                        && slot.may_outlast_outage(Lane::LOWEST, self.patience, clock) =>
+                        && slot.may_outlast_outage(lane, self.patience, clock) =>
                 {
                     lacking.push(place);
                 }
@@ -489,7 +509,7 @@ impl Work<'_> {
         for place in lacking {
             let (slot, units) = &self.parts[place];
             slot.count_missed(*units);
-            if !slot.is_asked(Lane::LOWEST) {
+            if !slot.is_asked(self.lanes[place]) {
                 after.rings.push(place);
             }
             if slot.is_shadow() {
@@ -512,13 +532,15 @@ impl Work<'_> {
         after: &mut Aftermath,
     ) -> Option<Poll<Joint>> {
         for (place, (slot, units)) in self.parts.iter().enumerate().skip(short) {
+            let lane = self.lanes[place];
             let Inner { queue, asking, .. } = &mut *guards[place];
             if lacking.contains(&place) {
                 let line = if place == short { queue } else { asking };
-                if line.len() >= slot.waiters_max() {
+                // Lower lanes take no place from higher ones.
+                if line.len_down_to(lane) >= slot.waiters_max() {
                     self.standings[place] = Standing::Open;
                     slot.count_refused(*units);
-                    let retry_after = Some(Duration::from_nanos(slot.max_wait_ns()));
+                    let retry_after = Some(Duration::from_nanos(slot.max_wait_ns_in(lane)));
                     let code = Code::TooManyWaiters;
                     let verdict = Verdict::Denied { code, retry_after };
                     if !slot.is_shadow() {
@@ -530,7 +552,7 @@ impl Work<'_> {
                     }
                     continue;
                 }
-                let ticket = line.push(Lane::LOWEST, *units, self.patience);
+                let ticket = line.push(lane, *units, self.patience);
                 if place == short {
                     self.standings[place] = Standing::Waits(ticket);
                     // From here on nobody overtakes. What is left was looked at with
@@ -541,7 +563,7 @@ impl Work<'_> {
                 }
                 // See `Slot::set_asked`: the driver looks under the lock that is
                 // held here, before or after this.
-                if guards[place].gate.is_shut() || !slot.is_asked(Lane::LOWEST) {
+                if guards[place].gate.is_shut() || !slot.is_asked(lane) {
                     after.rings.push(place);
                 }
             }

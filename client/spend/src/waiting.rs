@@ -212,7 +212,7 @@ impl Slot {
     /// Takes units without deciding about them.
     pub fn hold(self: &Arc<Self>, units: u64) -> Option<Hold> {
         let mut inner = self.lock();
-        let generation = self.take_held(&mut inner, units)?;
+        let generation = self.take_held(&mut inner, Lane::LOWEST, units)?;
         Some(Hold {
             slot: Arc::clone(self),
             generation,
@@ -223,9 +223,9 @@ impl Slot {
 
     /// Takes units from what is left, for somebody who holds the lock, and leaves
     /// it open what becomes of them. Says of which lease they are. Nobody who
-    /// waits is overtaken.
-    pub(crate) fn take_held(&self, inner: &mut Inner, units: u64) -> Option<u64> {
-        if !inner.queue.is_empty() {
+    /// waits in this lane or above it is overtaken.
+    pub(crate) fn take_held(&self, inner: &mut Inner, lane: Lane, units: u64) -> Option<u64> {
+        if inner.queue.len_down_to(lane) > 0 {
             return None;
         }
         self.set_aside(inner, units)
@@ -256,11 +256,12 @@ impl Slot {
     pub(crate) fn take_in_turn(
         &self,
         inner: &mut Inner,
+        lane: Lane,
         units: u64,
         clock: &impl Clock,
     ) -> Option<u64> {
         if !inner.gate.is_shut() {
-            return self.take_held(inner, units);
+            return self.take_held(inner, lane, units);
         }
         let now = clock.now_ns();
         let is_open = inner.gate.thaw(now);
@@ -268,7 +269,7 @@ impl Slot {
         if !is_open || inner.gate.turn_after(now).is_some() {
             return None;
         }
-        let generation = self.take_held(inner, units)?;
+        let generation = self.take_held(inner, lane, units)?;
         inner.gate.passed(units, now);
         Some(generation)
     }
@@ -291,7 +292,7 @@ impl Slot {
         if units == 0 {
             return Some(keep(self, &mut inner, 0, 0));
         }
-        let generation = self.take_in_turn(&mut inner, units, clock)?;
+        let generation = self.take_in_turn(&mut inner, Lane::LOWEST, units, clock)?;
         let kept = self.look_and_keep(&mut inner, generation, units, clock, keep);
         if kept.is_none() {
             // Put aside first: nothing of it may be left once more.

@@ -12,7 +12,7 @@ use std::{
 
 use fixture::{Client, MS, grant, policy};
 use leasehold_spend::{
-    At, Begun, Code, Lane, LaneRule, Patience, SECOND, Slot, Verdict, Waiter,
+    At, Begun, Code, Joint, Lane, LaneRule, Patience, SECOND, Slot, Together, Verdict, Waiter,
     message::{Incoming, KeyGrant, LaneWaiting, Policy, Refusal},
 };
 
@@ -300,4 +300,69 @@ fn each_lane_waits_as_long_as_it_says() {
     slot.set_lanes(&rules);
     let waits = [PAYMENT, READS, Lane::LOWEST].map(|lane| slot.max_wait_ns_in(lane));
     assert_eq!(waits, [7, 250 * MS, 9]);
+}
+
+/// A request for units of this one key, made as one for several keys is.
+fn joint(client: &Client, lane: Lane, units: u64) -> Together {
+    let parts = vec![(Arc::clone(&client.slot), units)];
+    Together::new(parts, Patience::OneAnswer).in_lanes([lane])
+}
+
+fn joint_told(request: &mut Together, client: &Client) -> Option<Joint> {
+    match request.poll(&mut Context::from_waker(Waker::noop()), &At(client.now)) {
+        Poll::Ready(joint) => Some(joint),
+        Poll::Pending => None,
+    }
+}
+
+#[test]
+fn a_request_for_several_keys_waits_in_its_lane() {
+    let mut client = client(0);
+    let mut low = waits(&client, Lane::LOWEST, 1, Patience::OneAnswer);
+    let (mut payment, mut reads) = (joint(&client, PAYMENT, 2), joint(&client, READS, 1));
+    assert_eq!(joint_told(&mut reads, &client), None);
+    assert_eq!(joint_told(&mut payment, &client), None);
+    client.hear(Incoming::Granted(vec![with_lanes(5, SPENT + 2)]));
+    let admitted = Some(Joint::Allowed(Verdict::Admitted));
+    assert_eq!(joint_told(&mut reads, &client), None);
+    assert_eq!(joint_told(&mut payment, &client), admitted);
+    client.hear(Incoming::Granted(vec![with_lanes(5, SPENT + 3)]));
+    assert_eq!(joint_told(&mut reads, &client), admitted);
+    assert_eq!(told(&mut low, &client), None);
+}
+
+#[test]
+fn a_request_for_several_keys_overtakes_lower_lanes_where_units_are_left() {
+    let client = client(2);
+    // More than there is, so that what is left stays.
+    let mut low = waits(&client, Lane::LOWEST, 9, Patience::OneAnswer);
+    let mut lowest = joint(&client, Lane::LOWEST, 1);
+    assert_eq!(joint_told(&mut lowest, &client), None);
+    let mut payment = joint(&client, PAYMENT, 1);
+    assert_eq!(
+        joint_told(&mut payment, &client),
+        Some(Joint::Allowed(Verdict::Admitted))
+    );
+    assert_eq!(told(&mut low, &client), None);
+}
+
+#[test]
+fn a_request_for_several_keys_is_refused_with_its_lane() {
+    let mut client = client(0);
+    let (mut payment, mut low) = (joint(&client, PAYMENT, 1), joint(&client, Lane::LOWEST, 1));
+    assert_eq!(joint_told(&mut payment, &client), None);
+    assert_eq!(joint_told(&mut low, &client), None);
+    let seq = client.sync().seq;
+    client.synced(seq, vec![refusal(1, 60_000_000)]);
+    assert_eq!(joint_told(&mut payment, &client), None);
+    assert!(matches!(
+        joint_told(&mut low, &client),
+        Some(Joint::Refused {
+            verdict: Verdict::Denied {
+                code: Code::Limit,
+                ..
+            },
+            ..
+        })
+    ));
 }
