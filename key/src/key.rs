@@ -53,6 +53,30 @@ impl Key {
         Self::from_encoded(&encoded)
     }
 
+    /// Makes a key of raw segments, each of them given in parts that are joined: for
+    /// callers that would have to allocate to join them.
+    ///
+    /// # Errors
+    /// As [`Key::new`].
+    pub fn from_parts<'a, P: IntoIterator<Item = &'a str>>(
+        segments: impl IntoIterator<Item = P>,
+    ) -> Result<Self, KeyError> {
+        let mut encoded = String::with_capacity(64);
+        for (number, parts) in (1..).zip(segments) {
+            encoding::check_count(number)?;
+            if number > 1 {
+                encoded.push('/');
+            }
+            let begins = encoded.len();
+            for part in parts {
+                encoding::encode(part, &mut encoded);
+            }
+            // What no segment may be is the same text encoded.
+            encoding::check_raw(encoded.get(begins..).unwrap_or_default(), number)?;
+        }
+        Self::from_encoded(&encoded)
+    }
+
     fn from_encoded(encoded: &str) -> Result<Self, KeyError> {
         if encoded.is_empty() {
             return Err(KeyError::Empty);
@@ -210,6 +234,15 @@ mod tests {
                     .collect();
                 prop_assert_eq!(decoded, segments);
             }
+        }
+
+        #[test]
+        fn parts_of_a_segment_are_joined(
+            segments in prop::collection::vec(prop::collection::vec("[ab.=%/*é]{0,3}", 0..4), 0..5),
+        ) {
+            let parts = segments.iter().map(|parts| parts.iter().map(String::as_str));
+            let joined = segments.iter().map(|parts| parts.concat());
+            prop_assert_eq!(Key::from_parts(parts), Key::new(joined));
         }
 
         #[test]
