@@ -1,4 +1,4 @@
-//! `period`: `limit` units per hour, day, week or month of a time zone.
+//! `period`: `limit` units per hour, day, week, month or year of a time zone.
 
 use leasehold_client::{Client, Verdict};
 

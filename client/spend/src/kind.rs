@@ -10,7 +10,7 @@ pub enum BudgetKind {
     Window = 1,
     /// So many units at once, refilled at a rate.
     Bucket,
-    /// So many units in each hour, day, week or month.
+    /// So many units in each hour, day, week, month or year.
     Period,
     /// So many units, ever.
     Total,

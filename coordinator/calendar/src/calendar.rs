@@ -1,13 +1,14 @@
 //! What a period is, and which one an instant is in. Does not know how a zone's clock
 //! runs (`zone`), nor how days are numbered (`date`).
 //!
-//! **Days, weeks and months** begin at the first instant at which the local calendar
+//! **Days, weeks, months and years** begin at the first instant at which the local calendar
 //! shows their first date or a later one. So a period runs from its beginning to the
 //! next one's, and an instant is in the period of the *latest date that the calendar
 //! has shown so far*: where clocks are set back over midnight (St. John's at 00:01,
 //! until 2011), the old date is shown once more for an hour, and the new period goes on.
 //! A date that was never shown (Apia, 2011-12-30) has no period of its own, and a
-//! period that should begin with it begins with the next date.
+//! period that should begin with it begins with the next date. A year or a month that should
+//! begin on a day that it does not have (29 February) begins on that month's last day.
 //!
 //! **Hours** begin at every instant at which the local clock shows a full hour. An hour
 //! that is repeated is therefore two periods of one hour each, because an hourly limit
@@ -42,11 +43,13 @@ pub enum Unit {
     Week,
     /// From a given day of one month to the same day of the next.
     Month,
+    /// From a given day of a given month to the same day a year later.
+    Year,
 }
 
 impl Unit {
     /// All of them, shortest first.
-    pub const ALL: [Self; 4] = [Self::Hour, Self::Day, Self::Week, Self::Month];
+    pub const ALL: [Self; 5] = [Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
     /// As people write it.
     #[must_use]
@@ -56,6 +59,7 @@ impl Unit {
             Self::Day => "day",
             Self::Week => "week",
             Self::Month => "month",
+            Self::Year => "year",
         }
     }
 }
@@ -88,9 +92,12 @@ pub struct Calendar {
     /// An IANA name.
     pub time_zone: String,
     /// The weekday with which a week begins, 1 = Monday to 7, or the day of the month
-    /// with which a month begins, 1 to 31, at most its last day. 0 stands for 1, and is
-    /// the only value for hours and days.
+    /// with which a month or a year begins, 1 to 31, at most its month's last day. 0 stands
+    /// for 1, and is the only value for hours and days.
     pub anchor: u8,
+    /// The month with which a year begins, 1 = January to 12. 0 stands for 1, and is the
+    /// only value for others than years.
+    pub anchor_month: u8,
 }
 
 /// One period, as instants.
@@ -104,8 +111,9 @@ pub struct Bounds {
 
 impl Calendar {
     /// A calendar from what people write. The zone's name gets the case that the database
-    /// has, and an anchor that was left out (0) of a week or a month becomes 1, so that
-    /// calendars which mean the same are equal.
+    /// has, and an anchor that was left out (0) of a week, a month or a year becomes 1, so
+    /// that calendars which mean the same are equal. A year begins in January, unless
+    /// [`Calendar::beginning_in`] says otherwise.
     ///
     /// # Errors
     /// See [`Calendar::validate`], and [`CalendarError::UnknownPeriod`].
@@ -115,12 +123,26 @@ impl Calendar {
             unit,
             time_zone: zone::find(time_zone)?.name().to_owned(),
             anchor: match (unit, anchor) {
-                (Unit::Week | Unit::Month, 0) => 1,
+                (Unit::Week | Unit::Month | Unit::Year, 0) => 1,
                 (_, anchor) => anchor,
             },
+            anchor_month: u8::from(unit == Unit::Year),
         };
         calendar.check_anchor()?;
         Ok(calendar)
+    }
+
+    /// The same with years that begin in a given month, 1 = January to 12; 0, the only
+    /// value for others than years, leaves it as it is.
+    ///
+    /// # Errors
+    /// A month that there is not, or that the unit does not have.
+    pub fn beginning_in(mut self, month: u8) -> Result<Self, CalendarError> {
+        if month != 0 {
+            self.anchor_month = month;
+        }
+        self.check_anchor()?;
+        Ok(self)
     }
 
     /// Whether there are such periods.
@@ -140,8 +162,15 @@ impl Calendar {
                 Err(CalendarError::AnchorOfNone { unit, found })
             }
             Unit::Week if found > 7 => Err(CalendarError::AnchorOutOfRange { unit, found }),
-            Unit::Month if found > 31 => Err(CalendarError::AnchorOutOfRange { unit, found }),
+            Unit::Month | Unit::Year if found > 31 => {
+                Err(CalendarError::AnchorOutOfRange { unit, found })
+            }
             _ => Ok(()),
+        }?;
+        match (unit, self.anchor_month) {
+            (Unit::Year, 0..=12) | (_, 0) => Ok(()),
+            (Unit::Year, found) => Err(CalendarError::AnchorMonthOutOfRange { found }),
+            (_, found) => Err(CalendarError::AnchorMonthOfNone { unit, found }),
         }
     }
 
@@ -174,7 +203,7 @@ impl Calendar {
         })
     }
 
-    /// The period of days, weeks or months that contains an instant, in seconds.
+    /// The period of days, weeks, months or years that contains an instant, in seconds.
     fn dates_at(&self, zone: &Zone, at: i64) -> Option<(i64, i64)> {
         let begins = |first: Date| zone.first_at_or_after(first.midnight());
         let shown = Date::of(zone.local(at)?)?;
@@ -203,6 +232,13 @@ impl Calendar {
                 }
                 date.previous_month()?.with_day_at_most(self.anchor.max(1))
             }
+            Unit::Year => {
+                let this = self.beginning_of_year(date)?;
+                if this <= date {
+                    return Some(this);
+                }
+                self.beginning_of_year(date.previous_year()?)
+            }
         }
     }
 
@@ -212,7 +248,14 @@ impl Calendar {
             Unit::Hour | Unit::Day => first.plus_days(1),
             Unit::Week => first.plus_days(7),
             Unit::Month => first.next_month()?.with_day_at_most(self.anchor.max(1)),
+            Unit::Year => self.beginning_of_year(first.next_year()?),
         }
+    }
+
+    /// The date in the year of a date with which a period of a year begins.
+    fn beginning_of_year(&self, date: Date) -> Option<Date> {
+        date.in_month(self.anchor_month.max(1))?
+            .with_day_at_most(self.anchor.max(1))
     }
 }
 

@@ -50,4 +50,20 @@ impl Date {
     pub(crate) fn next_month(self) -> Option<Self> {
         self.0.last_of_month().tomorrow().ok().map(Self)
     }
+
+    /// Some date in the given month of the same year.
+    pub(crate) fn in_month(self, month: u8) -> Option<Self> {
+        let month = i8::try_from(month).ok()?;
+        civil::Date::new(self.0.year(), month, 1).ok().map(Self)
+    }
+
+    /// Some date of the year before.
+    pub(crate) fn previous_year(self) -> Option<Self> {
+        self.0.first_of_year().yesterday().ok().map(Self)
+    }
+
+    /// Some date of the year after.
+    pub(crate) fn next_year(self) -> Option<Self> {
+        self.0.last_of_year().tomorrow().ok().map(Self)
+    }
 }

@@ -8,7 +8,7 @@ use crate::calendar::Unit;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum CalendarError {
     /// No such unit.
-    #[error("period ({found}) must be hour, day, week or month")]
+    #[error("period ({found}) must be hour, day, week, month or year")]
     UnknownPeriod {
         /// What was said.
         found: String,
@@ -24,7 +24,7 @@ pub enum CalendarError {
         /// A zone with a name like it.
         meant: Option<String>,
     },
-    /// No week or month begins on such a day.
+    /// No week, month or year begins on such a day.
     #[error("anchor ({found}) of a {unit} must be {}", range_of(*unit))]
     AnchorOutOfRange {
         /// Whose.
@@ -34,9 +34,23 @@ pub enum CalendarError {
     },
     /// An hour or a day begins where it begins.
     #[error(
-        "anchor ({found}) goes with week (1 = Monday to 7 = Sunday) and month (1 to 31): leave it out for {unit}"
+        "anchor ({found}) goes with week (1 = Monday to 7 = Sunday), month and year (1 to 31): leave it out for {unit}"
     )]
     AnchorOfNone {
+        /// Whose.
+        unit: Unit,
+        /// What was said.
+        found: u8,
+    },
+    /// No year begins in such a month.
+    #[error("anchor_month ({found}) of a year must be 1 (January) to 12 (December)")]
+    AnchorMonthOutOfRange {
+        /// What was said.
+        found: u8,
+    },
+    /// Only a year has a first month.
+    #[error("anchor_month ({found}) goes with year: leave it out for {unit}")]
+    AnchorMonthOfNone {
         /// Whose.
         unit: Unit,
         /// What was said.
@@ -70,6 +84,9 @@ impl CalendarError {
             Self::UnknownPeriod { .. } => "unknown_period",
             Self::UnknownTimeZone { .. } => "unknown_time_zone",
             Self::AnchorOutOfRange { .. } | Self::AnchorOfNone { .. } => "invalid_anchor",
+            Self::AnchorMonthOutOfRange { .. } | Self::AnchorMonthOfNone { .. } => {
+                "invalid_anchor_month"
+            }
             Self::InstantOutOfRange { .. } => "instant_out_of_range",
             Self::BrokenZone { .. } => "broken_time_zone",
         }

@@ -1,4 +1,4 @@
-//! When a calendar's hours, days, weeks and months begin, in any time zone.
+//! When a calendar's hours, days, weeks, months and years begin, in any time zone.
 //!
 //! Pure: it knows no clock and no machine's settings, and not what a period is counted
 //! for. The time zones are those that are compiled in (their version is

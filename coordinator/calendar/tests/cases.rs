@@ -21,7 +21,7 @@ fn said(unix_us: i64) -> String {
     at.format("%Y-%m-%dT%H:%MZ").to_string()
 }
 
-/// `PERIOD[:ANCHOR] ZONE INSTANT -> START END`, instants in UTC; a line without an arrow
+/// `PERIOD[:[MONTH-]ANCHOR] ZONE INSTANT -> START END`, instants in UTC; a line without an arrow
 /// says what the lines below it are about.
 const CASES: &str = "
 Nothing special
@@ -47,6 +47,21 @@ Leap days
     month:31 UTC                 2028-02-28T12:00Z -> 2028-01-31T00:00Z 2028-02-29T00:00Z
     month:31 UTC                 2000-02-29T12:00Z -> 2000-02-29T00:00Z 2000-03-31T00:00Z
     month:31 UTC                 2100-02-28T12:00Z -> 2100-02-28T00:00Z 2100-03-31T00:00Z
+Years, of the calendar and of others
+    year     UTC                 2026-06-15T12:34Z -> 2026-01-01T00:00Z 2027-01-01T00:00Z
+    year     America/New_York    2027-01-01T04:59Z -> 2026-01-01T05:00Z 2027-01-01T05:00Z
+    year:4-6 Europe/London       2026-04-05T22:59Z -> 2025-04-05T23:00Z 2026-04-05T23:00Z
+    year:4-6 Europe/London       2026-04-05T23:00Z -> 2026-04-05T23:00Z 2027-04-05T23:00Z
+    year:7-1 Australia/Sydney    2026-06-30T13:59Z -> 2025-06-30T14:00Z 2026-06-30T14:00Z
+    year:10-1 America/New_York   2026-10-01T04:00Z -> 2026-10-01T04:00Z 2027-10-01T04:00Z
+    year:12-31 UTC               2026-12-30T00:00Z -> 2025-12-31T00:00Z 2026-12-31T00:00Z
+A year from 29 February begins on the month's last day, as a month does
+    year:2-29 UTC                2028-02-28T23:59Z -> 2027-02-28T00:00Z 2028-02-29T00:00Z
+    year:2-29 UTC                2028-02-29T00:00Z -> 2028-02-29T00:00Z 2029-02-28T00:00Z
+    year:2-29 UTC                2029-02-28T00:00Z -> 2029-02-28T00:00Z 2030-02-28T00:00Z
+    year:2-31 UTC                2000-03-01T00:00Z -> 2000-02-29T00:00Z 2001-02-28T00:00Z
+    year:2-29 UTC                2100-02-28T00:00Z -> 2100-02-28T00:00Z 2101-02-28T00:00Z
+    year:2-28 UTC                2028-02-29T00:00Z -> 2028-02-28T00:00Z 2029-02-28T00:00Z
 Clocks go forward: the day has 23 hours, and nothing else changes
     day      Europe/Berlin       2026-03-29T12:00Z -> 2026-03-28T23:00Z 2026-03-29T22:00Z
     hour     Europe/Berlin       2026-03-29T00:30Z -> 2026-03-29T00:00Z 2026-03-29T01:00Z
@@ -97,6 +112,8 @@ A date that never was
     week:5   Pacific/Apia        2011-12-30T10:00Z -> 2011-12-30T10:00Z 2012-01-05T10:00Z
     month:30 Pacific/Apia        2011-12-30T09:59Z -> 2011-11-30T10:00Z 2011-12-30T10:00Z
     month:30 Pacific/Apia        2011-12-30T10:00Z -> 2011-12-30T10:00Z 2012-01-29T10:00Z
+    year:12-30 Pacific/Apia      2011-12-30T09:59Z -> 2010-12-30T10:00Z 2011-12-30T10:00Z
+    year:12-30 Pacific/Apia      2011-12-30T10:00Z -> 2011-12-30T10:00Z 2012-12-29T10:00Z
     month:31 Pacific/Apia        2011-12-30T10:00Z -> 2011-12-30T10:00Z 2012-01-30T10:00Z
     day      Pacific/Kwajalein   1993-08-21T12:30Z -> 1993-08-21T12:00Z 1993-08-22T12:00Z
 Quarters of an hour
@@ -119,7 +136,11 @@ fn the_periods_that_people_would_argue_about() {
             panic!("{line}");
         };
         let (unit, anchor) = period.split_once(':').unwrap_or((period, "0"));
+        let (month, anchor) = anchor.split_once('-').unwrap_or(("0", anchor));
         let calendar = Calendar::parse(unit, zone, anchor.parse().expect(line)).expect(line);
+        let calendar = calendar
+            .beginning_in(month.parse().expect(line))
+            .expect(line);
         let found = calendar.period_at(unix_us(at)).expect(line);
         let expected = Bounds {
             start_unix_us: unix_us(start),
@@ -150,6 +171,11 @@ fn what_means_the_same_is_equal() {
     let week = |zone, anchor| Calendar::parse("week", zone, anchor).expect("valid");
     assert_eq!(week("europe/berlin", 0), week("Europe/Berlin", 1));
     assert_eq!(week("Europe/Berlin", 0).anchor, 1);
+    let year = |month| {
+        let calendar = Calendar::parse("year", "UTC", 0).expect("valid");
+        calendar.beginning_in(month).expect("valid")
+    };
+    assert_eq!((year(0), year(0).anchor_month), (year(1), 1));
     assert_eq!(
         Calendar::parse("day", "utc", 0).expect("valid").time_zone,
         "UTC"
@@ -158,6 +184,7 @@ fn what_means_the_same_is_equal() {
         unit: Unit::Week,
         time_zone: "Europe/Berlin".to_owned(),
         anchor: 0,
+        anchor_month: 0,
     };
     assert_eq!(by_hand.validate(), Ok(()));
     let at = unix_us("2026-06-15T12:34");
@@ -174,8 +201,8 @@ fn what_is_no_calendar_is_refused_with_the_field_the_value_and_the_range() {
         format!("{}: {error}", error.code())
     };
     assert_eq!(
-        refused("year", "UTC", 0),
-        "unknown_period: period (year) must be hour, day, week or month"
+        refused("decade", "UTC", 0),
+        "unknown_period: period (decade) must be hour, day, week, month or year"
     );
     let names = "is no IANA time zone: names look like Europe/Berlin, America/New_York or UTC";
     for (zone, meant) in [
@@ -204,24 +231,43 @@ fn what_is_no_calendar_is_refused_with_the_field_the_value_and_the_range() {
         assert_eq!(
             refused(unit, "UTC", 1),
             format!(
-                "invalid_anchor: anchor (1) goes with week (1 = Monday to 7 = Sunday) and month (1 to 31): leave it out for {unit}"
+                "invalid_anchor: anchor (1) goes with week (1 = Monday to 7 = Sunday), month and year (1 to 31): leave it out for {unit}"
             )
         );
     }
+    let in_month = |period: &str, month| {
+        let calendar = Calendar::parse(period, "UTC", 0).expect("valid");
+        calendar
+            .beginning_in(month)
+            .expect_err("refused")
+            .to_string()
+    };
+    assert_eq!(
+        in_month("year", 13),
+        "anchor_month (13) of a year must be 1 (January) to 12 (December)"
+    );
+    assert_eq!(
+        in_month("month", 4),
+        "anchor_month (4) goes with year: leave it out for month"
+    );
 }
 
 #[test]
 fn what_is_not_valid_has_no_periods() {
-    for (unit, time_zone, anchor) in [
-        (Unit::Day, "Nowhere/Land", 0),
-        (Unit::Day, "UTC", 1),
-        (Unit::Week, "UTC", 8),
-        (Unit::Month, "UTC", 255),
+    for (unit, time_zone, anchor, anchor_month) in [
+        (Unit::Day, "Nowhere/Land", 0, 0),
+        (Unit::Day, "UTC", 1, 0),
+        (Unit::Week, "UTC", 8, 0),
+        (Unit::Month, "UTC", 255, 0),
+        (Unit::Month, "UTC", 1, 1),
+        (Unit::Year, "UTC", 1, 13),
+        (Unit::Year, "UTC", 32, 1),
     ] {
         let calendar = Calendar {
             unit,
             time_zone: time_zone.to_owned(),
             anchor,
+            anchor_month,
         };
         let refused = calendar.validate().expect_err("refused");
         assert_eq!(calendar.period_at(0), Err(refused));

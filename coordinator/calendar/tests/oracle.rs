@@ -25,7 +25,7 @@ const SECOND_US: i64 = 1_000_000;
 const FIRST_S: i64 = 0;
 const LAST_S: i64 = 4_102_444_800;
 /// A little before: the first period may have begun in 1969.
-const WALK_FROM_S: i64 = FIRST_S - 40 * 86_400;
+const WALK_FROM_S: i64 = FIRST_S - 400 * 86_400;
 
 const ZONES: &[Tz] = &[
     Tz::UTC,
@@ -81,22 +81,37 @@ const DIFFERENCES: &[(Tz, &str, &str, &str)] = &[
     ),
 ];
 
-const CALENDARS: &[(&str, u8)] = &[
-    ("hour", 0),
-    ("day", 0),
-    ("week", 1),
-    ("week", 4),
-    ("week", 7),
-    ("month", 1),
-    ("month", 15),
-    ("month", 28),
-    ("month", 29),
-    ("month", 30),
-    ("month", 31),
+/// Unit, anchor and first month.
+type Name = (&'static str, u8, u8);
+
+const CALENDARS: &[Name] = &[
+    ("hour", 0, 0),
+    ("day", 0, 0),
+    ("week", 1, 0),
+    ("week", 4, 0),
+    ("week", 7, 0),
+    ("month", 1, 0),
+    ("month", 15, 0),
+    ("month", 28, 0),
+    ("month", 29, 0),
+    ("month", 30, 0),
+    ("month", 31, 0),
+    ("year", 1, 1),
+    ("year", 28, 2),
+    ("year", 29, 2),
+    ("year", 1, 3),
+    ("year", 6, 4),
+    ("year", 31, 9),
+    ("year", 31, 12),
 ];
 
+fn calendar((unit, anchor, month): Name, zone: &str) -> Calendar {
+    let calendar = Calendar::parse(unit, zone, anchor).expect("valid");
+    calendar.beginning_in(month).expect("valid")
+}
+
 /// When periods began, in the order in which the walk saw it, in seconds since 1970.
-type Seen = BTreeMap<(&'static str, u8), Vec<i64>>;
+type Seen = BTreeMap<Name, Vec<i64>>;
 
 fn local(zone: Tz, at: i64) -> NaiveDateTime {
     let utc = chrono::DateTime::from_timestamp(at, 0)
@@ -110,13 +125,14 @@ fn local(zone: Tz, at: i64) -> NaiveDateTime {
     )
 }
 
-fn begins_with(unit: &str, anchor: u8, date: NaiveDate) -> bool {
+fn begins_with((unit, anchor, month): Name, date: NaiveDate) -> bool {
     let anchor = u32::from(anchor);
     let is_last_of_month = date.succ_opt().expect("in range").day() == 1;
     match unit {
         "day" => true,
         "week" => date.weekday().number_from_monday() == anchor,
-        "month" => date.day() == anchor || (is_last_of_month && date.day() < anchor),
+        "year" if date.month() != u32::from(month) => false,
+        "month" | "year" => date.day() == anchor || (is_last_of_month && date.day() < anchor),
         other => panic!("no dates begin the {other}"),
     }
 }
@@ -132,7 +148,7 @@ fn walk(zone: Tz) -> Seen {
             "{zone}: {shown} is between the steps"
         );
         if shown.minute() == 0 {
-            seen.entry(("hour", 0)).or_default().push(at);
+            seen.entry(("hour", 0, 0)).or_default().push(at);
         }
         if shown.date() <= latest {
             continue;
@@ -143,9 +159,9 @@ fn walk(zone: Tz) -> Seen {
             .take_while(|date| *date <= shown.date());
         let dates: Vec<NaiveDate> = dates.collect();
         latest = shown.date();
-        for (unit, anchor) in CALENDARS.iter().filter(|(unit, _)| *unit != "hour") {
-            if dates.iter().any(|date| begins_with(unit, *anchor, *date)) {
-                seen.entry((unit, *anchor)).or_default().push(at);
+        for name in CALENDARS.iter().filter(|(unit, ..)| *unit != "hour") {
+            if dates.iter().any(|date| begins_with(*name, *date)) {
+                seen.entry(*name).or_default().push(at);
             }
         }
     }
@@ -155,12 +171,13 @@ fn walk(zone: Tz) -> Seen {
 /// Asks at a period's first microsecond, at its last one, and somewhere within.
 fn check(zone: Tz, seen: &Seen) {
     let differs = differences(zone);
-    for ((unit, anchor), begins) in seen {
-        let calendar = Calendar::parse(unit, zone.name(), *anchor).expect("valid");
+    for (name, begins) in seen {
+        let unit = name.0;
+        let calendar = calendar(*name, zone.name());
         let mut last = None;
         for (start, end) in begins.iter().zip(&begins[1..]) {
             // Around every change of the clock, and now and then: hours are many.
-            let regular = *unit == "hour" && end - start == 3_600 && last == Some(3_600);
+            let regular = unit == "hour" && end - start == 3_600 && last == Some(3_600);
             last = Some(end - start);
             let near_a_change =
                 local(zone, start - 7_200) + TimeDelta::hours(4) != local(zone, start + 7_200);
@@ -178,7 +195,7 @@ fn check(zone: Tz, seen: &Seen) {
                     assert_eq!(
                         calendar.period_at(at),
                         Ok(expected),
-                        "{zone}: the {unit} (anchor {anchor}) at {} ({} on its clocks)",
+                        "{zone}: the {name:?} at {} ({} on its clocks)",
                         at / SECOND_US,
                         local(zone, at.div_euclid(SECOND_US))
                     );
@@ -268,16 +285,18 @@ proptest! {
     #[test]
     fn any_instant_is_in_its_period_and_the_neighbours_touch_it(
         zone in prop::sample::select(chrono_tz::TZ_VARIANTS.to_vec()),
-        calendar in prop::sample::select(vec!["hour", "day", "week", "month"]),
+        unit in prop::sample::select(vec!["hour", "day", "week", "month", "year"]),
         anchor in 1_u8..=31,
-        at in 40 * 86_400 * SECOND_US..LAST_S * SECOND_US,
+        month in 1_u8..=12,
+        at in 400 * 86_400 * SECOND_US..LAST_S * SECOND_US,
     ) {
-        let anchor = match calendar {
-            "week" => anchor % 7 + 1,
-            "month" => anchor,
-            _ => 0,
+        let (anchor, month) = match unit {
+            "week" => (anchor % 7 + 1, 0),
+            "month" => (anchor, 0),
+            "year" => (anchor, month),
+            _ => (0, 0),
         };
-        let calendar = Calendar::parse(calendar, zone.name(), anchor).expect("valid");
+        let calendar = calendar((unit, anchor, month), zone.name());
         let found = calendar.period_at(at).expect("in range");
         prop_assert!((found.start_unix_us..found.end_unix_us).contains(&at));
         prop_assert_eq!(calendar.period_at(found.start_unix_us), Ok(found));

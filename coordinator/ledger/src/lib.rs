@@ -74,4 +74,4 @@ pub use restore::Voided;
 pub use rule_views::RuleView;
 pub use snapshot::{CHUNK_BYTES_MAX, Chunks, FrozenLedger, SnapshotError};
 pub use views::{LeaseTotals, Standing, Totals};
-pub use wire::{FormatError, VERSION as FORMAT_VERSION};
+pub use wire::{FormatError, VERSION as FORMAT_VERSION, VERSION_OF_KINDS as KINDS_SINCE};

@@ -308,6 +308,19 @@ impl Rules {
         named.chain(inline)
     }
 
+    /// Every policy of a version that is kept, those in force too.
+    pub(crate) fn policies_of_histories(&self) -> impl Iterator<Item = &Policy> {
+        let named = self.policies.values();
+        let named = named.flat_map(|named| named.history.versions());
+        let named = named.map(|version| &*version.value);
+        let budgets = self.budgets.iter();
+        let terms = budgets.flat_map(|(_, budget)| budget.history.versions());
+        named.chain(terms.filter_map(|version| match &version.value.rule {
+            Rule::Inline(policy) => Some(policy),
+            Rule::Named(_) => None,
+        }))
+    }
+
     /// Whether there is anything that formats before version 6 cannot say, besides what
     /// policies have.
     pub(crate) fn is_newer(&self) -> bool {

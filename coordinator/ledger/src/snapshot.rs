@@ -274,12 +274,13 @@ impl FrozenLedger {
             None => 1,
         };
         let newer = self.header.format_version > 0
-            || !self.periods.is_empty()
             || !self.spent_once.is_empty()
             || self.rules.is_newer()
             || self.accounts.iter().any(|(_, a)| a.is_newer());
         let least = if newer { wire::VERSION_OF_KINDS } else { 1 };
-        self.stored_policies().map(wire::version_of).fold(
+        let policies = self.stored_policies().map(wire::version_of);
+        let periods = self.periods.calendars().map(wire::calendar_version);
+        policies.chain(periods).fold(
             named
                 .max(least)
                 .max(wire::settings_version(&self.header.settings)),
@@ -287,9 +288,10 @@ impl FrozenLedger {
         )
     }
 
-    /// Every policy that some record holds, those of histories aside: these are newer.
+    /// Every policy that some record holds.
     fn stored_policies(&self) -> impl Iterator<Item = &Policy> {
         let rules = self.rules.policies_in_force();
+        let rules = rules.chain(self.rules.policies_of_histories());
         let accounts = self.accounts.iter();
         let kept = accounts
             .filter(|(_, account)| account.binding.source == RuleSource::Gone)

@@ -2,11 +2,7 @@
 //! back when wrong clocks began one.
 
 use axum::{Json, extract::State};
-use leasehold_ledger::{
-    Period,
-    entry::Command,
-    policy::{Calendar, PeriodUnit},
-};
+use leasehold_ledger::{Period, entry::Command, policy::Calendar};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -30,6 +26,9 @@ pub(super) struct CalendarBody {
     /// As in the policy; 1 unless said otherwise.
     #[serde(default)]
     anchor: Option<Whole>,
+    /// As in the policy; 1 unless said otherwise.
+    #[serde(default)]
+    anchor_month: Option<Whole>,
 }
 
 /// A calendar and its present period.
@@ -40,6 +39,9 @@ pub(super) struct CalendarPeriod {
     /// Absent for hours and days.
     #[serde(skip_serializing_if = "Option::is_none")]
     anchor: Option<u8>,
+    /// Only of years.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    anchor_month: Option<u8>,
     /// Grows by one with each period; absent: none has begun yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     number: Option<u64>,
@@ -66,8 +68,8 @@ impl CalendarPeriod {
         Self {
             period: calendar.unit.into(),
             time_zone: calendar.time_zone.clone(),
-            anchor: matches!(calendar.unit, PeriodUnit::Week | PeriodUnit::Month)
-                .then_some(calendar.anchor),
+            anchor: (calendar.anchor > 0).then_some(calendar.anchor),
+            anchor_month: (calendar.anchor_month > 0).then_some(calendar.anchor_month),
             number: period.map(|period| period.number),
             start_unix_ms: period.map(|period| period.start_unix_us.div_euclid(1_000)),
             end_unix_ms: period.map(|period| period.end_unix_us.div_euclid(1_000)),
@@ -82,7 +84,12 @@ pub(super) fn reads(bytes: &[u8]) -> bool {
 
 impl CalendarBody {
     fn read(self) -> Result<Calendar, Problem> {
-        let mut calendar = calendar(self.period.into(), self.time_zone, self.anchor)?;
+        let mut calendar = calendar(
+            self.period.into(),
+            self.time_zone,
+            self.anchor,
+            self.anchor_month,
+        )?;
         name_zone(&mut calendar)?;
         calendar.validate().map_err(Problem::from_validation)?;
         Ok(calendar)

@@ -11,9 +11,11 @@ use super::{
     json::{Milli, Whole, micros, millis_up},
     problem::Problem,
 };
+use crate::sequencer::computed;
 
 /// A rule. Which of `limit`, `window_ms`, `capacity`, `refill`, `refill_period_ms`,
-/// `period`, `time_zone`, `anchor` and `carry_over` it has depends on its `kind`.
+/// `period`, `time_zone`, `anchor`, `anchor_month` and `carry_over` it has depends on its
+/// `kind`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"kind": "sliding_window", "limit": 100, "window_ms": 60000}))]
@@ -45,6 +47,10 @@ pub(super) struct PolicyBody {
     /// to 7, on which a period begins; 1 unless said otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     anchor: Option<Whole>,
+    /// The month in which a `year` begins, 1 (January) to 12; 1 unless said otherwise. With
+    /// `anchor` 6 and `anchor_month` 4 each year begins on 6 April.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    anchor_month: Option<Whole>,
     /// Unused units of one period that the next has in addition, at most; 0 unless
     /// said otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -149,7 +155,10 @@ impl KindName {
         match self {
             Self::SlidingWindow | Self::Estimate => (&["limit", "window_ms"], &[]),
             Self::TokenBucket | Self::Paced => (&["capacity", "refill", "refill_period_ms"], &[]),
-            Self::Period => (&["limit", "period"], &["time_zone", "anchor", "carry_over"]),
+            Self::Period => (
+                &["limit", "period"],
+                &["time_zone", "anchor", "anchor_month", "carry_over"],
+            ),
             Self::Total | Self::Concurrency => (&["limit"], &[]),
             Self::Unlimited => (&[], &[]),
         }
@@ -163,6 +172,7 @@ pub(super) enum PeriodName {
     Day,
     Week,
     Month,
+    Year,
 }
 
 impl From<PeriodName> for PeriodUnit {
@@ -172,6 +182,7 @@ impl From<PeriodName> for PeriodUnit {
             PeriodName::Day => Self::Day,
             PeriodName::Week => Self::Week,
             PeriodName::Month => Self::Month,
+            PeriodName::Year => Self::Year,
         }
     }
 }
@@ -183,6 +194,7 @@ impl From<PeriodUnit> for PeriodName {
             PeriodUnit::Day => Self::Day,
             PeriodUnit::Week => Self::Week,
             PeriodUnit::Month => Self::Month,
+            PeriodUnit::Year => Self::Year,
         }
     }
 }
@@ -210,6 +222,7 @@ impl From<&Policy> for PolicyBody {
             period: None,
             time_zone: None,
             anchor: None,
+            anchor_month: None,
             carry_over: None,
             slice_factor: Some(Milli(policy.slice_factor_milli)),
             max_wait_ms: Some(Whole(millis_up(policy.max_wait_us))),
@@ -307,9 +320,7 @@ impl TryFrom<PolicyBody> for Policy {
 /// Spells a calendar's time zone as the database does. One that this node does not know
 /// would never begin a period.
 pub(super) fn name_zone(calendar: &mut Calendar) -> Result<(), Problem> {
-    let unit = calendar.unit.as_str();
-    let known = leasehold_calendar::Calendar::parse(unit, &calendar.time_zone, calendar.anchor)
-        .map_err(|error| Problem::from_validation(error.to_string()))?;
+    let known = computed(calendar).map_err(|error| Problem::from_validation(error.to_string()))?;
     calendar.time_zone = known.time_zone;
     Ok(())
 }
@@ -352,6 +363,8 @@ impl PolicyBody {
                 self.period = Some(calendar.unit.into());
                 self.time_zone = Some(calendar.time_zone.clone());
                 self.anchor = (calendar.anchor > 0).then_some(Whole(calendar.anchor.into()));
+                self.anchor_month =
+                    (calendar.anchor_month > 0).then_some(Whole(calendar.anchor_month.into()));
                 self.carry_over = (*carry_over > 0).then_some(Whole(*carry_over));
             }
             PolicyKind::Total { limit } => {
@@ -378,7 +391,7 @@ impl PolicyBody {
     }
 
     /// The fields that belong to some kind, and whether they are set.
-    const fn own_fields(&self) -> [(&'static str, bool); 9] {
+    const fn own_fields(&self) -> [(&'static str, bool); 10] {
         [
             ("limit", self.limit.is_some()),
             ("window_ms", self.window_ms.is_some()),
@@ -388,6 +401,7 @@ impl PolicyBody {
             ("period", self.period.is_some()),
             ("time_zone", self.time_zone.is_some()),
             ("anchor", self.anchor.is_some()),
+            ("anchor_month", self.anchor_month.is_some()),
             ("carry_over", self.carry_over.is_some()),
         ]
     }
@@ -443,6 +457,7 @@ impl PolicyBody {
                     self.period.map_or(PeriodUnit::Month, PeriodUnit::from),
                     self.time_zone.clone(),
                     self.anchor,
+                    self.anchor_month,
                 )?,
                 carry_over: units(self.carry_over),
             },
@@ -462,16 +477,27 @@ pub(super) fn calendar(
     unit: PeriodUnit,
     time_zone: Option<String>,
     anchor: Option<Whole>,
+    anchor_month: Option<Whole>,
 ) -> Result<Calendar, Problem> {
     let anchor = match (unit, anchor) {
         (_, Some(Whole(anchor))) => u8::try_from(anchor)
             .map_err(|_| Problem::field("anchor", format!("anchor ({anchor}) must be 1 to 31")))?,
-        (PeriodUnit::Week | PeriodUnit::Month, None) => 1,
+        (PeriodUnit::Week | PeriodUnit::Month | PeriodUnit::Year, None) => 1,
         (PeriodUnit::Hour | PeriodUnit::Day, None) => 0,
+    };
+    let anchor_month = match anchor_month {
+        Some(Whole(month)) => u8::try_from(month).map_err(|_| {
+            Problem::field(
+                "anchor_month",
+                format!("anchor_month ({month}) must be 1 (January) to 12"),
+            )
+        })?,
+        None => u8::from(unit == PeriodUnit::Year),
     };
     Ok(Calendar {
         unit,
         time_zone: time_zone.unwrap_or_else(|| "UTC".to_owned()),
         anchor,
+        anchor_month,
     })
 }

@@ -6,6 +6,7 @@ use axum::{
     response::Response,
 };
 use leasehold_ledger::{
+    KINDS_SINCE,
     edit::{Expect, RuleChange},
     outcome::CommandRefusal,
     settings::Settings,
@@ -21,9 +22,6 @@ use super::{
     policies::check_name,
     problem::{Kind, Problem},
 };
-
-/// The version of the stored formats that has conditions.
-const EDITS_SINCE: u32 = 6;
 
 /// Settings of the whole cluster.
 #[derive(Debug, Serialize, ToSchema)]
@@ -189,7 +187,7 @@ pub(super) async fn put(
     let (present, tag, knows_edits) = admin
         .node
         .read(|ledger, _| {
-            let knows_edits = ledger.format_version() >= EDITS_SINCE;
+            let knows_edits = ledger.format_version() >= KINDS_SINCE;
             (
                 ledger.settings().clone(),
                 ledger.settings_tag(),

@@ -7,7 +7,7 @@ use super::{
     Answer, CliError, Remote,
     http::{get, post},
     table::table,
-    text::{field, items, moment_field},
+    text::{field, items, moment_field, month},
 };
 
 #[derive(Debug, Subcommand)]
@@ -16,7 +16,7 @@ pub(super) enum PeriodCommand {
     List,
     /// Compute a present period's bounds anew by the clocks of a majority, after wrong ones began it
     Correct {
-        /// hour, day, week or month
+        /// hour, day, week, month or year
         period: String,
         /// An IANA name
         #[arg(long, default_value = "UTC")]
@@ -24,6 +24,9 @@ pub(super) enum PeriodCommand {
         /// The day of the month, or of the week (1 is Monday), on which it begins
         #[arg(long)]
         anchor: Option<u8>,
+        /// The month (1 is January) in which a year begins
+        #[arg(long)]
+        anchor_month: Option<u8>,
     },
 }
 
@@ -39,16 +42,28 @@ impl PeriodCommand {
                 period,
                 time_zone,
                 anchor,
+                anchor_month,
             } => {
                 let mut body = json!({ "period": period, "time_zone": time_zone });
                 if let Some(anchor) = anchor {
                     body["anchor"] = anchor.into();
+                }
+                if let Some(month) = anchor_month {
+                    body["anchor_month"] = month.into();
                 }
                 let value = post(remote, "/v1/periods/correct", &body).await?.body;
                 let text = period_table(std::slice::from_ref(&value));
                 Ok(Answer { text, value })
             }
         }
+    }
+}
+
+/// When its periods begin: `15`, or `6 Apr` of a year.
+fn anchor(calendar: &Value) -> String {
+    match calendar.get("anchor_month").and_then(Value::as_u64) {
+        Some(number) => format!("{} {}", field(calendar, "anchor"), month(number)),
+        None => field(calendar, "anchor"),
     }
 }
 
@@ -59,7 +74,7 @@ fn period_table(calendars: &[Value]) -> String {
             vec![
                 field(calendar, "period"),
                 field(calendar, "time_zone"),
-                field(calendar, "anchor"),
+                anchor(calendar),
                 field(calendar, "number"),
                 moment_field(calendar, "start_unix_ms"),
                 moment_field(calendar, "end_unix_ms"),

@@ -20,10 +20,13 @@ pub(super) struct RuleFlags {
     /// Calendar period: whose clocks, as in Europe/Berlin [default: UTC]
     #[arg(long, value_name = "IANA-NAME", requires = "period")]
     time_zone: Option<String>,
-    /// Calendar period: the day on which a month (1 to 31, at most its last) or a week (1,
-    /// Monday, to 7) begins [default: 1]
+    /// Calendar period: the day on which a month or a year (1 to 31, at most the month's
+    /// last) or a week (1, Monday, to 7) begins [default: 1]
     #[arg(long, value_name = "DAY", requires = "period")]
     anchor: Option<u64>,
+    /// Calendar period: the month in which a year begins, 1 (January) to 12 [default: 1]
+    #[arg(long, value_name = "MONTH", requires = "period")]
+    anchor_month: Option<u64>,
     /// Calendar period: unused units of one that the next has in addition, at most [default: 0]
     #[arg(long, value_name = "UNITS", requires = "period")]
     carry_over: Option<u64>,
@@ -136,6 +139,8 @@ enum PeriodFlag {
     Week,
     /// A month
     Month,
+    /// A year
+    Year,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -187,8 +192,10 @@ impl RuleFlags {
     /// if that one cannot be there.)
     fn astray(&self, kind: &str) -> Option<&'static str> {
         let flags = [
+            (self.period.is_some(), "period", "--period"),
             (self.time_zone.is_some(), "period", "--time-zone"),
             (self.anchor.is_some(), "period", "--anchor"),
+            (self.anchor_month.is_some(), "period", "--anchor-month"),
             (self.carry_over.is_some(), "period", "--carry-over"),
             (self.estimate, "estimate", "--estimate"),
             (self.paced, "paced", "--paced"),
@@ -220,6 +227,7 @@ impl RuleFlags {
         };
         set("time_zone", self.time_zone.clone().map(Value::from));
         set("anchor", self.anchor.map(Value::from));
+        set("anchor_month", self.anchor_month.map(Value::from));
         set("carry_over", self.carry_over.map(Value::from));
         set("slice_factor", self.slice_factor.map(Value::from));
         set("max_wait_ms", self.max_wait.map(Value::from));
@@ -310,6 +318,10 @@ mod tests {
                        "anchor": 15, "carry_over": 2}),
             ),
             (
+                "--limit 5 --period year --anchor 6 --anchor-month 4",
+                json!({"kind": "period", "limit": 5, "period": "year", "anchor": 6, "anchor_month": 4}),
+            ),
+            (
                 "--limit 5 --period day",
                 json!({"kind": "period", "limit": 5, "period": "day"}),
             ),
@@ -345,6 +357,8 @@ mod tests {
             "--limit 5 --window 1s --paced",
             "--limit 5 --window 1s --time-zone UTC",
             "--total 5 --anchor 1",
+            "--total 5 --anchor-month 1",
+            "--limit 5 --period decade",
             "--unlimited --lane :5",
             "--unlimited --lane a:b",
             "--unlimited --lane a:1:2s:3",

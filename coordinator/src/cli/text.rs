@@ -121,6 +121,10 @@ fn period(policy: &Value) -> String {
             format!(" from {}", name.unwrap_or(&"?"))
         }
         ("month", Some(day)) if day > 1 => format!(" from day {day}"),
+        ("year", Some(day)) => {
+            let first = policy.get("anchor_month").and_then(Value::as_u64);
+            format!(" from {day} {}", month(first.unwrap_or(1)))
+        }
         _ => String::new(),
     };
     let carried = match policy.get("carry_over").and_then(Value::as_u64) {
@@ -132,6 +136,15 @@ fn period(policy: &Value) -> String {
         field(policy, "limit"),
         field(policy, "time_zone")
     )
+}
+
+/// A month by its number, 1 is January.
+pub(super) fn month(number: u64) -> &'static str {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let place = usize::try_from(number).unwrap_or(0).checked_sub(1);
+    place.and_then(|place| MONTHS.get(place)).unwrap_or(&"?")
 }
 
 /// What else a policy says that most do not; `-` for nothing.
@@ -230,6 +243,11 @@ mod tests {
             (
                 json!({"kind": "period", "limit": 9, "period": "day", "time_zone": "UTC"}),
                 "9 per day, UTC",
+            ),
+            (
+                json!({"kind": "period", "limit": 9, "period": "year", "time_zone": "Europe/London",
+                       "anchor": 6, "anchor_month": 4}),
+                "9 per year from 6 Apr, Europe/London",
             ),
             (json!({"kind": "total", "limit": 0}), "0 in all"),
             (json!({"kind": "concurrency", "limit": 4}), "4 at once"),

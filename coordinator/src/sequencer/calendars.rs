@@ -140,6 +140,12 @@ fn remaining_us(period: Option<&Period>, wall_unix_us: u64) -> u64 {
     end.saturating_sub(wall_unix_us)
 }
 
+/// The calendar that can be computed which means the same.
+pub(crate) fn computed(calendar: &Calendar) -> Result<Computed, CalendarError> {
+    Computed::parse(calendar.unit.as_str(), &calendar.time_zone, calendar.anchor)?
+        .beginning_in(calendar.anchor_month)
+}
+
 /// The bounds of the period that it is now. It begins where the one before ended at the
 /// earliest, also if the zone's rules have changed since that was computed.
 pub(crate) fn roll(
@@ -147,7 +153,7 @@ pub(crate) fn roll(
     before: Option<&Period>,
     wall_unix_us: u64,
 ) -> Result<Roll, CalendarError> {
-    let computed = Computed::parse(calendar.unit.as_str(), &calendar.time_zone, calendar.anchor)?;
+    let computed = computed(calendar)?;
     let wall = i64::try_from(wall_unix_us).unwrap_or(i64::MAX);
     let bounds = computed.period_at(wall)?;
     let start_unix_us = before.map_or(bounds.start_unix_us, |before| {
@@ -179,6 +185,7 @@ mod tests {
             unit: PeriodUnit::Day,
             time_zone: "UTC".to_owned(),
             anchor: 0,
+            anchor_month: 0,
         }
     }
 

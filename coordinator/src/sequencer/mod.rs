@@ -42,7 +42,10 @@ use crate::{
     raft::{Leadership, Member},
 };
 
-pub(crate) use self::{calendars::roll, log::Log};
+pub(crate) use self::{
+    calendars::{computed, roll},
+    log::Log,
+};
 
 /// Items that wait in the queue before whoever sends more has to wait.
 pub(crate) const QUEUE_MAX: usize = 4_096;

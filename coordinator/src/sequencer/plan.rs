@@ -3,7 +3,7 @@
 
 use leasehold_key::Key;
 use leasehold_ledger::{
-    FORMAT_VERSION, Ledger,
+    FORMAT_VERSION, KINDS_SINCE, Ledger,
     entry::{Command, Entry, Rule, SessionId, Sync},
     outcome::CommandOutcome,
     policy::Policy,
@@ -168,11 +168,14 @@ impl<L: Log> Sequencer<L> {
             });
             plan.entry.commands.push(command);
         }
-        if allowed >= FORMAT_VERSION {
+        if allowed >= KINDS_SINCE {
             let policies = plan.entry.commands.iter().flat_map(policies_of);
             plan.entry.rolls = self.calendars.due(now_us, members.wall_unix_us, policies);
         } else {
             forget_overrun(&mut plan.entry);
+        }
+        let raises = |command: &Command| matches!(command, Command::RaiseFormat { .. });
+        if allowed < FORMAT_VERSION && !plan.entry.commands.iter().any(raises) {
             self.raise_format(allowed, members);
         }
         plan.entry.grants = self.allotter.propose(ledger, now_us);

@@ -25,6 +25,11 @@ impl Periods {
         self.present.is_empty()
     }
 
+    /// The calendars that have a present period.
+    pub(crate) fn calendars(&self) -> impl Iterator<Item = &Calendar> {
+        self.present.keys()
+    }
+
     /// Sets a calendar's present period.
     pub(crate) fn put(&mut self, calendar: Calendar, period: Period) {
         self.present.insert(calendar, period);

@@ -79,6 +79,8 @@ pub struct Calendar {
     /// The day of the month (1 to 31, clamped to the month's end) or of the week
     /// (1 is Monday) on which a period begins; 0 for hours and days.
     pub anchor: u8,
+    /// The month (1 is January) in which a year begins; 0 for all others.
+    pub anchor_month: u8,
 }
 
 /// How long a period is.
@@ -92,6 +94,8 @@ pub enum PeriodUnit {
     Week,
     /// A month.
     Month,
+    /// A year.
+    Year,
 }
 
 impl PeriodUnit {
@@ -103,6 +107,7 @@ impl PeriodUnit {
             Self::Day => "day",
             Self::Week => "week",
             Self::Month => "month",
+            Self::Year => "year",
         }
     }
 
@@ -114,6 +119,7 @@ impl PeriodUnit {
             Self::Day => 24 * HOUR_US,
             Self::Week => 7 * 24 * HOUR_US,
             Self::Month => 31 * 24 * HOUR_US,
+            Self::Year => 366 * 24 * HOUR_US,
         }
     }
 }
@@ -285,9 +291,20 @@ impl Calendar {
             PeriodUnit::Hour | PeriodUnit::Day => (0..=0, "absent for hours and days"),
             PeriodUnit::Week => (1..=7, "1 (Monday) to 7 for weeks"),
             PeriodUnit::Month => (1..=31, "1 to 31 for months"),
+            PeriodUnit::Year => (1..=31, "1 to 31 for years"),
         };
         if !range.contains(&self.anchor) {
             return Err(format!("anchor ({}) must be {what}", self.anchor));
+        }
+        let (months, what) = match self.unit {
+            PeriodUnit::Year => (1..=12, "1 (January) to 12 for years"),
+            _ => (0..=0, "absent for all but years"),
+        };
+        if !months.contains(&self.anchor_month) {
+            return Err(format!(
+                "anchor_month ({}) must be {what}",
+                self.anchor_month
+            ));
         }
         Ok(())
     }

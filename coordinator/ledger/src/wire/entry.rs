@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::{
     CalendarMessage, IdMessage, PolicyMessage, RuleMessage, SettingsMessage, VERSION,
-    VERSION_OF_IDS, VERSION_OF_KINDS,
+    VERSION_OF_IDS, VERSION_OF_KINDS, calendar_version,
     edit::{EditMessage, read_edit, write_edit},
     read_calendar, read_cluster_id, read_id, read_key, read_pattern, read_policy, read_rule,
     read_settings, settings_version, version_of, write_calendar, write_cluster_id, write_id,
@@ -283,12 +283,16 @@ impl Command {
                 ..
             } => version_of(policy),
             Command::NameCluster { .. } => VERSION_OF_IDS,
-            Command::SpendOnce { .. }
-            | Command::Correct { .. }
-            | Command::CoolDown { .. }
-            | Command::CorrectPeriod(_)
-            | Command::RaiseFormat { .. }
-            | Command::Edit(_) => VERSION_OF_KINDS,
+            Command::SpendOnce { .. } | Command::Correct { .. } | Command::CoolDown { .. } => {
+                VERSION_OF_KINDS
+            }
+            Command::CorrectPeriod(roll) => calendar_version(&roll.calendar),
+            // Whoever does not read that version must not pass over it.
+            Command::RaiseFormat { version } => (*version).clamp(VERSION_OF_KINDS, VERSION),
+            Command::Edit(edit) => {
+                let policies = edit.policies().map(version_of);
+                policies.fold(VERSION_OF_KINDS, u32::max)
+            }
             Command::PutSettings(settings) => settings_version(settings),
             _ => 1,
         }
@@ -314,9 +318,11 @@ impl Entry {
     fn version(&self) -> u32 {
         let versions = self.commands.iter().map(Command::format_version);
         let overruns = self.syncs.iter().flat_map(|sync| &sync.reports);
-        let newer = !self.rolls.is_empty() || overruns.into_iter().any(|r| r.overrun_total > 0);
+        let newer = overruns.into_iter().any(|r| r.overrun_total > 0);
         let least = if newer { VERSION_OF_KINDS } else { 1 };
-        versions.max().unwrap_or(1).max(least)
+        let rolls = self.rolls.iter();
+        let rolls = rolls.map(|roll| calendar_version(&roll.calendar));
+        versions.chain(rolls).fold(least, u32::max)
     }
 
     /// Reads what [`Entry::encode`] wrote.

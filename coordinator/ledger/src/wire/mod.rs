@@ -80,6 +80,9 @@ pub(crate) struct CalendarMessage {
     time_zone: String,
     #[prost(uint32, tag = "3")]
     anchor: u32,
+    /// From version 7 on.
+    #[prost(uint32, tag = "4")]
+    anchor_month: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -102,7 +105,7 @@ struct LimitMessage {
 struct NothingMessage {}
 
 /// The newest version of entries and of snapshots that is read and written.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// The version that settings need to be written in full; see [`version_of`].
 pub(crate) const fn settings_version(settings: &Settings) -> u32 {
@@ -130,12 +133,24 @@ pub(crate) fn version_of(policy: &Policy) -> u32 {
             policy.kind,
             Kind::SlidingWindow { .. } | Kind::TokenBucket { .. }
         );
-    if newer {
+    if let Some(calendar) = policy.kind.calendar() {
+        calendar_version(calendar)
+    } else if newer {
         VERSION_OF_KINDS
     } else if policy.reserve == 0 && policy.horizon_us.is_none() {
         1
     } else {
         2
+    }
+}
+
+/// The version that a calendar needs.
+pub(crate) const fn calendar_version(calendar: &Calendar) -> u32 {
+    match calendar.unit {
+        PeriodUnit::Hour | PeriodUnit::Day | PeriodUnit::Week | PeriodUnit::Month => {
+            VERSION_OF_KINDS
+        }
+        PeriodUnit::Year => VERSION_OF_YEARS,
     }
 }
 
@@ -145,7 +160,9 @@ pub(crate) const VERSION_OF_IDS: u32 = 3;
 pub(crate) const VERSION_OF_ANCESTORS: u32 = 5;
 /// The version from which on there are more kinds than windows and buckets, lanes,
 /// corrections, periods, reservations and cool-downs.
-pub(crate) const VERSION_OF_KINDS: u32 = 6;
+pub const VERSION_OF_KINDS: u32 = 6;
+/// The version from which on a period can be a year.
+pub(crate) const VERSION_OF_YEARS: u32 = 7;
 
 #[derive(Clone, PartialEq, prost::Oneof)]
 enum KindMessage {
@@ -357,9 +374,11 @@ pub(crate) fn write_calendar(calendar: &Calendar) -> CalendarMessage {
             PeriodUnit::Day => 1,
             PeriodUnit::Week => 2,
             PeriodUnit::Month => 3,
+            PeriodUnit::Year => 4,
         },
         time_zone: calendar.time_zone.clone(),
         anchor: calendar.anchor.into(),
+        anchor_month: calendar.anchor_month.into(),
     }
 }
 
@@ -370,10 +389,11 @@ pub(crate) fn read_calendar(message: Option<CalendarMessage>) -> Result<Calendar
         1 => PeriodUnit::Day,
         2 => PeriodUnit::Week,
         3 => PeriodUnit::Month,
+        4 => PeriodUnit::Year,
         unit => {
             return Err(FormatError::Value {
                 field: "unit",
-                why: format!("{unit} is none of 0 to 3"),
+                why: format!("{unit} is none of 0 to 4"),
             });
         }
     };
@@ -381,10 +401,15 @@ pub(crate) fn read_calendar(message: Option<CalendarMessage>) -> Result<Calendar
         field: "anchor",
         why: format!("{} is more than 31", message.anchor),
     })?;
+    let anchor_month = u8::try_from(message.anchor_month).map_err(|_| FormatError::Value {
+        field: "anchor_month",
+        why: format!("{} is more than 12", message.anchor_month),
+    })?;
     Ok(Calendar {
         unit,
         time_zone: message.time_zone,
         anchor,
+        anchor_month,
     })
 }
 

@@ -568,7 +568,7 @@ fn ledgers_of_version_4_load_and_give_the_same_bytes() {
 
 #[test]
 fn a_newer_format_is_refused_with_its_version() {
-    for version in [0, 7] {
+    for version in [0, 8] {
         let mut unknown = entry().encode();
         // The first field is the version: one byte of tag, one of value.
         assert_eq!(unknown[..2], [8, 1]);
@@ -577,7 +577,7 @@ fn a_newer_format_is_refused_with_its_version() {
             Entry::decode(&unknown),
             Err(FormatError::UnknownVersion {
                 found: version.into(),
-                known: 6
+                known: 7
             })
         );
         let mut unknown = bytes(&ledger());

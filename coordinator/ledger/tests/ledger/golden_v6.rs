@@ -23,6 +23,7 @@ fn months() -> Calendar {
         unit: PeriodUnit::Month,
         time_zone: "Europe/Berlin".to_owned(),
         anchor: 31,
+        anchor_month: 0,
     }
 }
 

@@ -153,6 +153,7 @@ fn days() -> Calendar {
         unit: PeriodUnit::Day,
         time_zone: "UTC".to_owned(),
         anchor: 0,
+        anchor_month: 0,
     }
 }
 

@@ -12,6 +12,7 @@ mod edits;
 mod explain;
 mod golden;
 mod golden_v6;
+mod golden_v7;
 mod hostile;
 mod intervals;
 mod log;

@@ -79,5 +79,6 @@ pub(crate) fn calendar(number: u8) -> Calendar {
         unit,
         time_zone: time_zone.to_owned(),
         anchor: 0,
+        anchor_month: 0,
     }
 }

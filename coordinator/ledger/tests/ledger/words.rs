@@ -111,12 +111,14 @@ fn calendar(unit: &str, zone: &str) -> Calendar {
         "day" => (PeriodUnit::Day, 0),
         "week" => (PeriodUnit::Week, 1),
         "month" => (PeriodUnit::Month, 1),
+        "year" => (PeriodUnit::Year, 1),
         unit => panic!("unknown period {unit}"),
     };
     Calendar {
         unit,
         time_zone: zone.to_owned(),
         anchor,
+        anchor_month: u8::from(unit == PeriodUnit::Year),
     }
 }
 
