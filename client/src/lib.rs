@@ -71,6 +71,8 @@ mod permit;
 mod registry;
 mod reservation;
 mod together;
+#[cfg(feature = "tower")]
+pub mod tower;
 mod transport;
 
 pub use budget::Budget;

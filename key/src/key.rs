@@ -77,6 +77,22 @@ impl Key {
         Self::from_encoded(&encoded)
     }
 
+    /// The key with raw segments appended; nothing in them has a special meaning.
+    ///
+    /// # Errors
+    /// When there are too many, one is empty, `.` or `..`, or the encoded key is too
+    /// long.
+    pub fn with_segments<S: AsRef<str>>(
+        &self,
+        segments: impl IntoIterator<Item = S>,
+    ) -> Result<Self, KeyError> {
+        let mut encoded = self.as_str().to_owned();
+        for (number, segment) in (self.segments().count() + 1..).zip(segments) {
+            push(&mut encoded, number, segment.as_ref())?;
+        }
+        Self::from_encoded(&encoded)
+    }
+
     fn from_encoded(encoded: &str) -> Result<Self, KeyError> {
         if encoded.is_empty() {
             return Err(KeyError::Empty);

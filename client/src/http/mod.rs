@@ -35,7 +35,7 @@
 //!   together. It is never earlier than the coordinator said, nor than any `t`; it is
 //!   absent where no later attempt will succeed.
 //! - problem+json (RFC 9457), by [`Reason`].
-//! - A header that marks [`Verdict::Degraded`](crate::Verdict::Degraded), see
+//! - A header that marks [`Verdict::Degraded`], see
 //!   [`Answers::degraded_header`].
 
 mod fields;
