@@ -64,6 +64,8 @@ mod clock;
 mod convert;
 mod driver;
 mod error;
+#[cfg(feature = "graphql")]
+pub mod graphql;
 #[cfg(feature = "http")]
 pub mod http;
 mod lane;
