@@ -112,6 +112,31 @@ impl Builder {
     /// When a setting is wrong, or no coordinator opened a session in time (see
     /// [`before_contact`](Self::before_contact)). Nothing is left running then.
     pub async fn connect(self) -> Result<Client, BuildError> {
+        let waits_for_good = self.before_contact != FailureMode::Closed;
+        let (wait, endpoints) = (self.connect_timeout, self.endpoints.join(", "));
+        // Dropped on failure, and the driver ends with it.
+        let client = self.start()?;
+        let is_open = matches!(
+            tokio::time::timeout(wait, client.was_open()).await,
+            Ok(true)
+        );
+        if is_open || waits_for_good {
+            return Ok(client);
+        }
+        Err(BuildError::NoSession {
+            endpoints,
+            waited: wait,
+            last: client.last_error(),
+        })
+    }
+
+    /// A client that looks for its first session by itself, for as long as it takes: for
+    /// a process that must answer meanwhile (see [`before_contact`](Self::before_contact)).
+    /// Must be called inside a tokio runtime, which then runs the client's one task.
+    ///
+    /// # Errors
+    /// When a setting is wrong. Nothing is left running then.
+    pub fn start(self) -> Result<Client, BuildError> {
         self.check()?;
         let mut instance = [0; 16];
         getrandom::fill(&mut instance)
@@ -138,7 +163,7 @@ impl Builder {
             last_error: Mutex::new("no answer yet".to_owned()),
         });
         let alive = Arc::new(Alive(notify));
-        let (progress, mut seen) = watch::channel(Progress::default());
+        let (progress, seen) = watch::channel(Progress::default());
         let driver = Driver {
             core: ClientCore::new(settings, line),
             shared: Arc::clone(&shared),
@@ -148,24 +173,10 @@ impl Builder {
                 holder: self.holder,
                 instance,
             },
-            endpoints: self.endpoints.clone(),
+            endpoints: self.endpoints,
         };
         tokio::spawn(driver.run());
-        // Dropped on failure, and the driver ends with it.
-        let client = Client::new(shared, alive, seen.clone());
-        let open = seen.wait_for(|progress| progress.was_open);
-        let is_open = matches!(
-            tokio::time::timeout(self.connect_timeout, open).await,
-            Ok(Ok(_))
-        );
-        if is_open || self.before_contact != FailureMode::Closed {
-            return Ok(client);
-        }
-        Err(BuildError::NoSession {
-            endpoints: self.endpoints.join(", "),
-            waited: self.connect_timeout,
-            last: client.last_error(),
-        })
+        Ok(Client::new(shared, alive, seen))
     }
 
     fn check(&self) -> Result<(), BuildError> {

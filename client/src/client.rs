@@ -51,8 +51,19 @@ impl Client {
         }
     }
 
-    pub(crate) fn last_error(&self) -> String {
+    /// What went wrong last on the way to a session: the endpoint, and why. For people;
+    /// of interest while [`is_connected`](Self::is_connected) says no.
+    #[must_use]
+    pub fn last_error(&self) -> String {
         self.shared.last_error.lock().clone()
+    }
+
+    /// Waits until a session was opened for the first time; false if the client was
+    /// closed before.
+    pub(crate) async fn was_open(&self) -> bool {
+        let mut progress = self.progress.clone();
+        let open = progress.wait_for(|progress| progress.was_open).await;
+        open.is_ok()
     }
 
     /// A handle for one key, cheap to clone and to keep: the fastest way to spend.
@@ -152,6 +163,12 @@ impl Client {
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.shared.line.is_up()
+    }
+
+    /// How many keys are kept here now.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.shared.registry.keys()
     }
 
     /// The slot of a key, made if it is new.

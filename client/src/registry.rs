@@ -53,6 +53,11 @@ impl Registry {
         self.slots.pin().get(key).map(spend)
     }
 
+    /// How many keys there are.
+    pub(crate) fn keys(&self) -> usize {
+        self.slots.pin().len()
+    }
+
     /// The key's slot, made if it is new. None when there are as many as may be.
     pub(crate) fn slot(&self, key: &Key) -> Option<Arc<Slot>> {
         self.slot_or_new(key).map(|(slot, _)| slot)

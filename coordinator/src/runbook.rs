@@ -65,7 +65,7 @@ fn codes_in(text: &str) -> BTreeSet<String> {
 #[test]
 fn every_code_has_a_page_in_the_runbook_and_every_page_a_code() {
     let mut files = Vec::new();
-    for folder in ["src", "ledger/src"] {
+    for folder in ["src", "ledger/src", "../client/agent/src"] {
         sources(&root().join(folder), &mut files);
     }
     let mut codes = BTreeSet::new();
@@ -81,6 +81,7 @@ fn every_code_has_a_page_in_the_runbook_and_every_page_a_code() {
         "not_a_backup",
         "file_exists",
         "wall_clock_far",
+        "configuration_kept",
     ] {
         assert!(codes.contains(known), "{known} was not found in the source");
     }

@@ -2,12 +2,14 @@
 //!
 //! Tests judge by what gateways saw (`leasehold-checkers`), not by the books.
 
+mod agent_process;
 mod gateway_process;
 pub mod nemesis;
 pub mod power_cut;
 mod request_log;
 mod results;
 
+pub use agent_process::{AgentProcess, HttpAnswer, ask_http};
 pub use gateway_process::{GatewayProcess, HIGH_LANE, Load, Manner, Summary};
 pub use leasehold_checkers::{Admission, AdmissionLog, AdmissionWriter, Judgement, Promise};
 pub use leasehold_coordinator::cli::demo::local_cluster::{Answer, Leader, LocalCluster};

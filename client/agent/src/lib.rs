@@ -1,3 +1,24 @@
 //! The sidecar that brings Leasehold to gateways which are not written in Rust.
+//!
+//! Gateways ask it over HTTP ([`check`]) or over gRPC as Envoy does ([`rls`]) whether a
+//! request may go ahead; both make of a request what it costs of which keys, and
+//! [`decide`] spends. Everything else is around that: one file of settings ([`config`],
+//! taken anew by [`reload`] when it changes), sockets ([`listen`], [`serve`]), and what
+//! operators look at ([`health`], [`metrics`]).
+//!
+//! It knows the client crate and nothing of the coordinator's inside.
 
+mod agent;
+mod check;
+pub mod cli;
+mod config;
+mod decide;
+mod health;
+mod listen;
+mod metrics;
 pub mod ratelimit;
+mod reload;
+mod repeats;
+mod rls;
+mod room;
+mod serve;

@@ -1,0 +1,5 @@
+//! The binary `leasehold-agent`.
+
+fn main() -> std::process::ExitCode {
+    leasehold_agent::cli::main()
+}
