@@ -404,10 +404,19 @@ fn assert_fine(what: &str, verdict: &Verdict) {
     assert!(verdict.is_fine(), "{what}: {verdict:?}");
 }
 
-/// A promise that is hardly used is easily kept. Not all of it can be used: an operator
-/// may give something back just before the end.
+/// The least share of what a promise allows that a run must have used. A flood uses all
+/// that it is given, but a reset gives a period back everything that was used of it: if the
+/// machine is so slow that nothing is spent afterwards, half of what is allowed was used.
+/// A tenth of everything is for units that die with the gateway that is killed, lie in the
+/// one that is stopped, or are added by the operator at the very end.
+const USED_AT_LEAST: f64 = 0.5 - 0.1;
+
+/// A promise that is hardly used is easily kept.
 fn assert_used_up(key: &str, judgement: &Judgement) {
-    assert!(judgement.worst_ratio > 0.4, "{key}: {judgement:?}");
+    assert!(
+        judgement.worst_ratio > USED_AT_LEAST,
+        "{key}: {judgement:?}"
+    );
 }
 
 fn assert_kept(key: &str, judgement: &Judgement) {

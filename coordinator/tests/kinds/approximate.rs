@@ -1,7 +1,5 @@
 //! Budgets that gateways count by themselves.
 
-use std::time::Duration;
-
 use leasehold_client::Verdict;
 use serde_json::json;
 use tokio::time::timeout;
@@ -22,9 +20,15 @@ async fn an_estimate_says_so_never_waits_and_stays_within_what_is_documented() {
         assert_eq!(first, Verdict::Estimated);
         gateways.push((gateway, search));
     }
-    // Everybody is told of everybody else, which takes a message's time.
+    // Everybody is told of everybody else, and has a third of what is free by then.
     cluster.books_say("search/all", "lease_count", 3).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    cluster
+        .until("everybody has its third", |_| {
+            let all = gateways.iter();
+            let mut here = all.map(|(_, search)| search.peek().here);
+            here.all(|here| (35..=40).contains(&here)).then_some(())
+        })
+        .await;
     // A flood that is spread evenly over the gateways.
     let mut admitted = 3_u64;
     for _ in 0..2_000 {
