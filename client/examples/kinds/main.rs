@@ -12,20 +12,55 @@ mod token_bucket;
 mod total;
 mod unlimited;
 
-use leasehold_client::{Client, Verdict};
+use std::process::ExitCode;
+
+use leasehold_client::{Client, Code, Verdict};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
+/// The kinds, and where `deploy/budgets.yaml` has a budget of each.
+const KINDS: [(&str, &str); 8] = [
+    ("sliding_window", "examples/window"),
+    ("token_bucket", "examples/bucket"),
+    ("paced", "examples/paced"),
+    ("period", "examples/period"),
+    ("total", "examples/total"),
+    ("concurrency", "examples/concurrency"),
+    ("estimate", "examples/estimate"),
+    ("unlimited", "examples/unlimited"),
+];
+
 #[tokio::main]
-async fn main() -> Outcome {
-    let kind = std::env::args().nth(1).unwrap_or_default();
-    let endpoint = std::env::var("LEASEHOLD_ENDPOINT");
+async fn main() -> ExitCode {
+    let kind = std::env::args().nth(1);
+    let known = |name: &String| KINDS.into_iter().find(|(kind, _)| kind == name);
+    let Some((kind, prefix)) = kind.as_ref().and_then(known) else {
+        if let Some(kind) = &kind {
+            eprintln!("there is no example of a kind {kind:?}");
+        }
+        let names: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
+        eprintln!("name one of: {}", names.join(", "));
+        return ExitCode::from(2);
+    };
+    match run(kind, prefix).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{kind}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(kind: &str, prefix: &str) -> Outcome {
+    let endpoint =
+        std::env::var("LEASEHOLD_ENDPOINT").unwrap_or_else(|_| "http://127.0.0.1:7070".to_owned());
     let client = Client::builder()
-        .endpoint(endpoint.unwrap_or_else(|_| "http://127.0.0.1:7070".to_owned()))
+        .endpoint(&endpoint)
         .holder("example")
         .connect()
         .await?;
-    match kind.as_str() {
+    look(&client, &endpoint, prefix).await?;
+    match kind {
         "concurrency" => concurrency::run(&client).await?,
         "estimate" => estimate::run(&client).await?,
         "paced" => paced::run(&client).await?,
@@ -33,11 +68,27 @@ async fn main() -> Outcome {
         "sliding_window" => sliding_window::run(&client).await?,
         "token_bucket" => token_bucket::run(&client).await?,
         "total" => total::run(&client).await?,
-        "unlimited" => unlimited::run(&client).await?,
-        other => return Err(format!("there is no example of a kind {other:?}").into()),
+        _ => unlimited::run(&client).await?,
     }
     client.close().await;
     Ok(())
+}
+
+/// Asks about a key that the example does not use, to say what is missing before anything
+/// is expected of its own.
+async fn look(client: &Client, endpoint: &str, prefix: &str) -> Outcome {
+    let verdict = client.budget(&fresh(prefix))?.spend(1).await;
+    match verdict.code() {
+        Some(Code::NoBudget) => Err(format!(
+            "the coordinator has no budget for {prefix}/*: run `leasehold apply -f deploy/budgets.yaml` first"
+        )
+        .into()),
+        _ if matches!(verdict, Verdict::Unavailable { .. }) => Err(format!(
+            "no coordinator answers at {endpoint}: start one with `leasehold serve`, or set LEASEHOLD_ENDPOINT"
+        )
+        .into()),
+        _ => Ok(()),
+    }
 }
 
 /// A key that no run has used before: the examples can be run again and again.
@@ -53,7 +104,7 @@ fn told(verdict: Verdict) -> String {
             code,
             retry_after: Some(after),
         } => format!("refused ({code}), try again in {} s", after.as_secs() + 1),
-        Verdict::Denied { code, .. } => format!("refused ({code})"),
+        Verdict::Denied { code, .. } => format!("refused ({code}), and time alone frees nothing"),
         verdict => format!("{verdict:?}").to_lowercase(),
     }
 }
