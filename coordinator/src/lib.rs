@@ -19,6 +19,8 @@ pub mod config;
 
 pub mod node;
 
+pub(crate) mod plain_words;
+
 pub mod raft;
 
 #[cfg(test)]
@@ -29,5 +31,7 @@ pub(crate) mod sequencer;
 pub mod serve;
 
 pub mod service;
+
+pub(crate) mod shadowed;
 
 pub mod store;

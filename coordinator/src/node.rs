@@ -22,6 +22,7 @@ use crate::{
         item::{CommandItem, Item},
     },
     service::Service,
+    shadowed::Shadowed,
 };
 
 pub use crate::sequencer::SubmitError;
@@ -69,6 +70,7 @@ pub struct Node {
     /// Cancelled when the sequencer has ended.
     ended: CancellationToken,
     service: Service,
+    shadowed: Shadowed,
     config: Arc<NodeConfig>,
 }
 
@@ -89,12 +91,14 @@ impl Node {
         // know when nobody will.
         let service = Service::new(queue.clone(), ended.clone());
         let leadership = replica.leadership();
+        let shadowed = Shadowed::default();
         let sequencer = Sequencer::new(
             replica.clone(),
             items,
             leadership.clone(),
             stop.clone(),
             config.initial_settings.clone(),
+            shadowed.clone(),
         );
         let sequencer_ended = ended.clone();
         let watched = replica.clone();
@@ -112,6 +116,7 @@ impl Node {
             stop,
             ended,
             service,
+            shadowed,
             config: Arc::new(config),
         })
     }
@@ -247,6 +252,11 @@ impl Node {
     /// See [`ChangeError`].
     pub async fn transfer_leader(&self, node_id: u64) -> Result<(), ChangeError> {
         self.replica.transfer_leader(node_id).await
+    }
+
+    /// What shadow policies would have refused, key by key, while this node leads.
+    pub(crate) const fn shadowed(&self) -> &Shadowed {
+        &self.shadowed
     }
 
     /// Whether this node can answer, itself or by sending on to a leader that it

@@ -564,7 +564,11 @@ impl KeyCore {
             hold_max_ns: policy.hold_max_us.saturating_mul(1000),
             release_every_ns: policy.release_every_ns,
         });
-        self.cooldown_ns = policy.cooldown_us.saturating_mul(1000);
+        // A shadow refuses nothing: there is nothing to cool down after.
+        self.cooldown_ns = match policy.shadow {
+            true => 0,
+            false => policy.cooldown_us.saturating_mul(1000),
+        };
         self.slot.set_lanes(&policy.lanes);
         self.slot.set_quota(policy);
     }

@@ -470,20 +470,23 @@ impl Slot {
     }
 
     /// The coordinator's no. Refuses the queue, except requests that wait for
-    /// capacity, and everything that comes until `until_ns`.
-    pub fn refuse(&self, code: Code, until_ns: u64, for_ever: bool) {
-        self.refuse_from(Lane(0), code, until_ns, for_ever);
+    /// capacity, and everything that comes until `until_ns`. `open_ended`: nobody is told
+    /// when to try again. Then those who wait for capacity go on only after a `Limit`: an
+    /// operator may add units.
+    pub fn refuse(&self, code: Code, until_ns: u64, open_ended: bool) {
+        self.refuse_from(Lane(0), code, until_ns, open_ended);
     }
 
     /// The coordinator's no to a lane and those below it; the lanes above go on.
-    pub fn refuse_from(&self, lane: Lane, code: Code, until_ns: u64, for_ever: bool) {
+    pub fn refuse_from(&self, lane: Lane, code: Code, until_ns: u64, open_ended: bool) {
+        let for_ever = open_ended && code != Code::Limit;
         let mut wakes = Vec::new();
         let mut inner = self.lock();
         // Before the queue is looked at: nobody joins it between the two, since
         // that takes the lock.
         let lanes = inner.queue.lanes();
         let first = lane.place(lanes);
-        self.store_refusal((first, lanes), code, until_ns, for_ever);
+        self.store_refusal((first, lanes), code, until_ns, open_ended);
         self.serve(&mut inner, &mut wakes);
         let refused: Vec<u64> = inner
             .queue
@@ -494,7 +497,7 @@ impl Slot {
             .collect();
         let decision = Decision::Refused {
             code,
-            until_ns: (!for_ever).then_some(until_ns),
+            until_ns: (!open_ended).then_some(until_ns),
         };
         self.refuse_all(&mut inner, refused, decision, &mut wakes);
         // Whose units are here is refused nothing.

@@ -25,7 +25,7 @@ use crate::{
 
 /// Low bits of the packed refusal: the code, and whether it is for ever.
 const REFUSAL_BITS: u64 = 0xff;
-const REFUSAL_FOR_EVER: u64 = 0x80;
+const REFUSAL_OPEN_ENDED: u64 = 0x80;
 /// The limit is not known yet.
 const LIMIT_UNKNOWN: u64 = u64::MAX >> 1;
 
@@ -611,9 +611,9 @@ impl Slot {
         }
         let now = clock.now_ns();
         (now < until).then(|| {
-            let code = Code::from_number(packed & REFUSAL_BITS & !REFUSAL_FOR_EVER);
-            let for_ever = packed & REFUSAL_FOR_EVER != 0;
-            let retry_after = (!for_ever).then(|| Duration::from_nanos(until - now));
+            let code = Code::from_number(packed & REFUSAL_BITS & !REFUSAL_OPEN_ENDED);
+            let open_ended = packed & REFUSAL_OPEN_ENDED != 0;
+            let retry_after = (!open_ended).then(|| Duration::from_nanos(until - now));
             Verdict::Denied { code, retry_after }
         })
     }
@@ -717,10 +717,10 @@ impl Slot {
         (place, lanes): (usize, usize),
         code: Code,
         until_ns: u64,
-        for_ever: bool,
+        open_ended: bool,
     ) {
         let until = until_ns.saturating_add(REFUSAL_BITS) & !REFUSAL_BITS;
-        let flag = if for_ever { REFUSAL_FOR_EVER } else { 0 };
+        let flag = if open_ended { REFUSAL_OPEN_ENDED } else { 0 };
         let packed = until | flag | code as u64;
         let above = self.refusals_above.iter().take(lanes.saturating_sub(1));
         for refusal in above.skip(place) {

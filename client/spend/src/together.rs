@@ -473,15 +473,17 @@ impl Work<'_> {
             match miss {
                 Miss::Answer(verdict) => self.standings[place] = worst.note(place, slot, verdict),
                 // Who waits for capacity joins the queue in spite of a refusal.
-                Miss::Refused(verdict) => match (self.patience, verdict.retry_after()) {
-                    (Patience::Until(_), Some(_)) if matches!(then, Then::Wait(_)) => {
-                        lacking.push(place);
-                    }
-                    _ => {
-                        slot.count_refused(*units);
-                        self.standings[place] = worst.note(place, slot, verdict);
-                    }
-                },
+                Miss::Refused(verdict)
+                    if verdict.may_end()
+                        && matches!(self.patience, Patience::Until(_))
+                        && matches!(then, Then::Wait(_)) =>
+                {
+                    lacking.push(place);
+                }
+                Miss::Refused(verdict) => {
+                    slot.count_refused(*units);
+                    self.standings[place] = worst.note(place, slot, verdict);
+                }
                 // The connection may be back before the request's time is up.
                 Miss::Alone
                     if matches!(then, Then::Wait(_))

@@ -20,7 +20,8 @@ pub enum Verdict {
     Denied {
         /// Why.
         code: Code,
-        /// When it is worth trying again; none: never.
+        /// When it is worth trying again; none: time alone does not help. That is a total
+        /// that only an operator adds to, or a request that can never be admitted.
         retry_after: Option<Duration>,
     },
     /// Nobody to ask, and the policy fails closed, or its emergency allowance is used
@@ -55,6 +56,12 @@ impl Verdict {
             Self::Denied { code, .. } | Self::Unavailable { code } => Some(*code),
             _ => None,
         }
+    }
+
+    /// Whether a request that is prepared to wait may yet be admitted: time frees units,
+    /// or an operator adds some.
+    pub(crate) fn may_end(&self) -> bool {
+        self.retry_after().is_some() || self.code() == Some(Code::Limit)
     }
 
     /// When it is worth trying again: as the coordinator said, or soon when nobody

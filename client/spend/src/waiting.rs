@@ -118,13 +118,15 @@ impl Slot {
         match self.settle_own(miss, units, clock) {
             Miss::Answer(verdict) => Begun::Answered(verdict),
             // Who waits for capacity joins the queue in spite of a refusal.
-            Miss::Refused(verdict) => match (patience, verdict.retry_after()) {
-                (Patience::Until(_), Some(_)) => self.join_queue(lane, units, patience, clock),
-                _ => {
-                    self.count_refused(units);
-                    Begun::Answered(verdict)
-                }
-            },
+            Miss::Refused(verdict)
+                if verdict.may_end() && matches!(patience, Patience::Until(_)) =>
+            {
+                self.join_queue(lane, units, patience, clock)
+            }
+            Miss::Refused(verdict) => {
+                self.count_refused(units);
+                Begun::Answered(verdict)
+            }
             // The connection may be back before the request's time is up.
             Miss::Alone if self.may_outlast_outage(lane, patience, clock) => {
                 self.join_queue(lane, units, patience, clock)

@@ -245,3 +245,52 @@ fn a_policy_that_is_no_longer_paced_frees_what_is_left() {
         assert_eq!(client.spend(1), Verdict::Admitted);
     }
 }
+
+#[test]
+fn a_shadow_cools_nothing_down() {
+    let mut client = Client::open();
+    assert_eq!(client.spend(1), Verdict::Empty);
+    let shadow = Policy {
+        cooldown_us: 3_000_000,
+        shadow: true,
+        ..policy(100)
+    };
+    let seq = client.sync().seq;
+    let refused = KeyGrant {
+        refusal: refusal(Code::Limit, 10_000),
+        policy: Some(shadow),
+        ..KeyGrant::default()
+    };
+    client.synced(seq, vec![refused]);
+    let code = Code::Limit;
+    assert_eq!(client.spend(1), Verdict::Shadowed { code });
+    // What is granted then is spent at once.
+    client.hear(Incoming::Granted(vec![grant(5, 1)]));
+    assert_eq!(client.spend(1), Verdict::Admitted);
+}
+
+#[test]
+fn nobody_is_told_to_come_back_for_units_that_only_a_hand_frees_and_who_waits_gets_them() {
+    let mut client = Client::open();
+    let prepaid = Policy {
+        kind: BudgetKind::Total,
+        ..policy(100)
+    };
+    assert_eq!(client.spend(1), Verdict::Empty);
+    let seq = client.sync().seq;
+    let refused = KeyGrant {
+        refusal: refusal(Code::Limit, 0),
+        policy: Some(prepaid),
+        ..KeyGrant::default()
+    };
+    client.synced(seq, vec![refused]);
+    let denied = Verdict::Denied {
+        code: Code::Limit,
+        retry_after: None,
+    };
+    assert_eq!(client.spend(1), denied);
+    let mut patient = waits(&client, Patience::Until(client.now + 60 * SECOND));
+    assert_eq!(told(&mut patient, &client), None);
+    client.hear(Incoming::Granted(vec![grant(5, 1)]));
+    assert_eq!(told(&mut patient, &client), Some(Verdict::Admitted));
+}

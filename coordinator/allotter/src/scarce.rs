@@ -9,7 +9,7 @@ use leasehold_ledger::{
     Ledger,
     entry::SessionId,
     outcome::{Code, LeaseView, Refusal},
-    policy::Policy,
+    policy::{Kind, Policy},
 };
 
 use crate::{
@@ -69,8 +69,9 @@ impl Scarce<'_> {
 
     /// When it is worth asking again: when the next units are free by time, or else
     /// when the first session ends that has some and cannot be asked, or else after
-    /// a while.
-    fn retry_after_us(&self, ledger: &Ledger, attached: &HashMap<SessionId, u64>) -> u64 {
+    /// a while. None: of a total that nobody has anything of, only an operator frees
+    /// units.
+    fn retry_after_us(&self, ledger: &Ledger, attached: &HashMap<SessionId, u64>) -> Option<u64> {
         if self.next_free_us.is_none() {
             let leases = ledger.account(self.key).map(|account| account.leases);
             let holds = |lease: &LeaseView| {
@@ -79,14 +80,14 @@ impl Scarce<'_> {
             // Who is there renews its session, so its end says nothing, but it may
             // spend or hand back at any moment.
             if leases.is_some_and(|leases| leases.iter().any(holds)) {
-                return LOOK_AGAIN_US;
+                return Some(LOOK_AGAIN_US);
             }
         }
-        ledger
-            .more_free_at(self.key, self.now_us)
-            .map_or(LOOK_AGAIN_US, |when_us| {
-                when_us.saturating_sub(self.now_us).max(1)
-            })
+        match ledger.more_free_at(self.key, self.now_us) {
+            Some(when_us) => Some(when_us.saturating_sub(self.now_us).max(1)),
+            None if matches!(self.policy.kind, Kind::Total { .. }) => None,
+            None => Some(LOOK_AGAIN_US),
+        }
     }
 }
 
@@ -209,7 +210,7 @@ pub(crate) fn answer_waiting(
     }
     let refusal = Refusal {
         code: Code::Limit,
-        retry_after_us: Some(scarce.retry_after_us(ledger, attached)),
+        retry_after_us: scarce.retry_after_us(ledger, attached),
     };
     let mut told: BTreeSet<SessionId> = BTreeSet::new();
     let mut gone = false;

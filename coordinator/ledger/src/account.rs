@@ -176,7 +176,8 @@ impl Account {
     /// not so already.
     pub(crate) fn cool_down(&mut self, now_us: u64) -> bool {
         let cooldown_us = self.binding.policy.cooldown_us;
-        if cooldown_us == 0 || self.cooling_us(now_us).is_some() {
+        // A shadow refuses nothing, so that there is nothing to cool down after.
+        if cooldown_us == 0 || self.binding.policy.shadow || self.cooling_us(now_us).is_some() {
             return false;
         }
         self.cooling_until_us = now_us.saturating_add(cooldown_us);

@@ -44,6 +44,21 @@ pub struct Explanation {
     pub frees: Vec<Freeing>,
     /// The last few corrections by hand, the newest first.
     pub corrections: Vec<Correction>,
+    /// Why a restore leaves nothing free of it now; none: it does not.
+    pub after_restore: Option<AfterRestore>,
+}
+
+/// What the cluster may have spent that this one was restored from, as far as it still
+/// counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterRestore {
+    /// Of a window, a bucket, an estimate or permits: time frees the first of it in so
+    /// many microseconds.
+    FreesIn(u64),
+    /// All of the present period: the next one has its units.
+    UntilNextPeriod,
+    /// All of a total: it has what was added since.
+    ForGood,
 }
 
 /// What a key follows.
@@ -123,9 +138,40 @@ impl Ledger {
             frees: account
                 .as_ref()
                 .map_or_else(Vec::new, |account| frees(account, now_us)),
+            after_restore: account
+                .as_ref()
+                .and_then(|account| self.after_restore(account, now_us)),
             account: account.map(|account| self.view_at(&account, now_us)),
             exists: known.is_some(),
             corrections: newest.unwrap_or_default(),
+        }
+    }
+
+    /// Why a restore leaves nothing free of a settled account.
+    fn after_restore(&self, account: &Account, now_us: u64) -> Option<AfterRestore> {
+        let until_us = self.inherited_until_us;
+        if until_us == 0 || account.free_at(now_us) > 0 {
+            return None;
+        }
+        let kind = &account.binding.policy.kind;
+        let periods = self.accounts.periods();
+        match &account.books {
+            Books::Total(_) => Some(AfterRestore::ForGood),
+            Books::Period(_) => {
+                let period = periods.get(kind.calendar()?)?;
+                let is_spent = period.began_us <= until_us;
+                is_spent.then_some(AfterRestore::UntilNextPeriod)
+            }
+            Books::Unlimited => None,
+            _ => {
+                let drift_ppm = self.settings.max_drift_ppm;
+                let inherited = Books::exhausted(kind, drift_ppm, until_us, periods);
+                if inherited.counted_at(now_us) == 0 {
+                    return None;
+                }
+                let frees_us = inherited.drained_when(1)?;
+                Some(AfterRestore::FreesIn(frees_us.saturating_sub(now_us)))
+            }
         }
     }
 
@@ -149,8 +195,7 @@ fn frees(account: &Account, now_us: u64) -> Vec<Freeing> {
     let counted = books.counted_at(now_us);
     let outstanding = account.outstanding;
     if let Some(next_us) = books.next_period_us() {
-        // What is unused may be carried over: at least so many.
-        let free = books.base_limit().saturating_sub(outstanding);
+        let free = books.free_in_next_period(outstanding).unwrap_or(0);
         let period = Freeing {
             after_us: next_us.saturating_sub(now_us),
             units: counted,

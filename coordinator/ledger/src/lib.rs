@@ -65,7 +65,7 @@ mod views;
 mod wire;
 
 pub use check::Violation;
-pub use explain::{Applies, Explanation, Freeing, Peek};
+pub use explain::{AfterRestore, Applies, Explanation, Freeing, Peek};
 pub use history::Version;
 pub use kind::Period;
 pub use ledger::Ledger;

@@ -188,15 +188,20 @@ pub struct SpendOutcome {
 #[non_exhaustive]
 pub enum CommandRefusal {
     /// No such policy.
-    NoSuchPolicy,
+    NoSuchPolicy {
+        /// What it would be called.
+        name: String,
+    },
     /// No such budget.
     NoSuchBudget,
     /// No such session.
     NoSuchSession,
     /// The policy is used by a budget or is the default.
     PolicyInUse {
-        /// One of its users.
-        by: String,
+        /// Its users: `default_policy`, and the first few patterns.
+        by: Vec<String>,
+        /// How many more there are.
+        more: u64,
     },
     /// A bound of the settings is reached.
     TooManySessions {
@@ -259,6 +264,10 @@ pub struct AccountView {
     pub limit: u64,
     /// What is counted and outstanding above the limit.
     pub debt: u64,
+    /// Of a total: how many units have to be added before more would be free than is,
+    /// because more was used or taken by hand than there was. None: it does not stand
+    /// below zero.
+    pub below_zero: Option<u64>,
     /// Units that still use up the limit because they were spent.
     pub counted: u64,
     /// Units in leases, neither reported spent nor handed back.

@@ -179,11 +179,13 @@ impl Rules {
             .or(self.default.as_ref())
     }
 
-    /// A budget that follows a named policy.
-    pub(crate) fn user_of(&self, policy: &str) -> Option<&Pattern> {
+    /// The budgets that follow a named policy.
+    pub(crate) fn users_of(&self, policy: &str) -> impl Iterator<Item = &Pattern> {
         self.budgets
             .iter()
-            .find(|(_, budget)| matches!(&budget.terms.rule, Rule::Named(name) if name == policy))
+            .filter(move |(_, budget)| {
+                matches!(&budget.terms.rule, Rule::Named(name) if name == policy)
+            })
             .map(|(pattern, _)| pattern)
     }
 

@@ -303,6 +303,10 @@ impl Ledger {
             policy: (*binding.policy).clone(),
             limit,
             debt: used.saturating_sub(limit),
+            below_zero: account
+                .books
+                .below_zero(used)
+                .filter(|below_zero| *below_zero > 0),
             counted,
             outstanding: account.outstanding,
             free: limit.saturating_sub(used),

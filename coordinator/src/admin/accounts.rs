@@ -21,6 +21,7 @@ use super::{
     problem::{Kind, Problem},
     sessions::session_text,
 };
+use crate::shadowed::Shadowed;
 
 pub(super) const PREFIX: &str = "/v1/accounts/";
 /// A page is read in parts, since a reader holds up the next entry.
@@ -46,6 +47,10 @@ pub(super) struct Account {
     free: u64,
     /// What is counted and outstanding above the limit.
     debt: u64,
+    /// Of a total: how many units have to be added before anything is free, because more
+    /// was used or taken by hand than there was; absent: it does not stand below zero.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    below_zero: Option<u64>,
     /// Milliseconds until time alone frees more units; null: nothing is due.
     next_free_ms: Option<u64>,
     /// The period that it is charged to now.
@@ -68,6 +73,11 @@ pub(super) struct Account {
 pub(super) struct AccountWithLeases {
     #[serde(flatten)]
     account: Account,
+    /// Of a `shadow` policy: requests that it would have refused, since the present leader
+    /// took over; it keeps them in memory, for 100,000 keys. Gateways tell of theirs with
+    /// their reports. Absent: there were none, and the policy is no shadow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shadowed: Option<u64>,
     /// Who holds what.
     leases: Vec<Lease>,
 }
@@ -170,6 +180,7 @@ impl Account {
             outstanding: view.outstanding,
             free: view.free,
             debt: view.debt,
+            below_zero: view.below_zero,
             next_free_ms: view.next_free_us.map(millis_up),
             period: view.period.map(PeriodBody::from),
             cooling_ms: view.cooling_us.map(millis_up),
@@ -181,7 +192,7 @@ impl Account {
 }
 
 impl AccountWithLeases {
-    pub(super) fn new(view: &AccountView, now_us: u64) -> Self {
+    pub(super) fn new(view: &AccountView, now_us: u64, shadowed: &Shadowed) -> Self {
         let leases = view
             .leases
             .iter()
@@ -200,8 +211,10 @@ impl AccountWithLeases {
                 expires_in_ms: millis_up(lease.deadline_us.saturating_sub(now_us)),
             })
             .collect();
+        let count = shadowed.of(&view.key);
         Self {
             account: Account::new(view),
+            shadowed: (count > 0 || view.policy.shadow).then_some(count),
             leases,
         }
     }
@@ -229,7 +242,7 @@ pub(super) async fn get(
     let found = admin
         .node
         .read(|ledger, now_us| match ledger.account(&key) {
-            Some(view) => Ok(AccountWithLeases::new(&view, now_us)),
+            Some(view) => Ok(AccountWithLeases::new(&view, now_us, admin.node.shadowed())),
             None => Err(match ledger.resolve(&key) {
                 None => Unused::NoBudget,
                 Some((pattern, policy, _)) => Unused::Budget {

@@ -235,7 +235,11 @@ pub(super) async fn delete(
 /// All budgets.
 #[utoipa::path(get, path = "/v1/budgets", tag = "budgets", operation_id = "list_budgets",
     responses((status = 200, description = "All budgets", body = BudgetList)))]
-pub(super) async fn list(State(admin): State<Admin>) -> Result<Json<BudgetList>, Problem> {
+pub(super) async fn list(
+    State(admin): State<Admin>,
+    OriginalUri(uri): OriginalUri,
+) -> Result<Json<BudgetList>, Problem> {
+    path::no_query(&uri)?;
     let budgets = admin
         .node
         .read(|ledger, _| {

@@ -1,7 +1,7 @@
 //! `PUT /v1/budgets`: many budgets in one request, all of them or none. Does not know
 //! how a budget is followed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::{
     Json,
@@ -20,7 +20,7 @@ use utoipa::ToSchema;
 use super::{
     Admin,
     budgets::RuleBody,
-    edit::{Circumstances, ConditionHeaders, Outcome, PutAnswer, Trial, parse_tag},
+    edit::{self, Circumstances, ConditionHeaders, Outcome, PutAnswer, Trial, parse_tag},
     json::{self, Body, Whole},
     path,
     problem::{Kind, Problem},
@@ -128,12 +128,12 @@ fn change(budget: BulkBudget) -> Result<Guarded, Problem> {
 }
 
 /// The ledger's refusal of one of them.
-fn refused(refusal: CommandRefusal) -> Problem {
+fn refused(refusal: CommandRefusal, news: &BTreeSet<usize>) -> Problem {
     let (number, why) = match refusal {
         CommandRefusal::OneOfMany { place, why } => (place, *why),
         why => (0, why),
     };
-    let problem = Problem::from(why).at_if(Kind::NoSuchPolicy, "policy");
+    let problem = edit::refused(why, news.contains(&number)).at_if(Kind::NoSuchPolicy, "policy");
     problem
         .at_if(Kind::PreconditionFailed, "etag")
         .within(&place(number))
@@ -152,7 +152,12 @@ pub(super) async fn put(
     let dry_run = path::query::<Trial>(&uri)?.is_dry_run()?;
     let Circumstances { by, .. } = Circumstances::of_many(&headers)?;
     let changes = changes(body)?;
-    let answer = match admin.edit(changes, by, dry_run).await?.map_err(refused)? {
+    let news = (0..)
+        .zip(&changes)
+        .filter(|(_, change)| change.expect == Expect::Absent);
+    let news: BTreeSet<usize> = news.map(|(number, _)| number).collect();
+    let done = admin.edit(changes, by, dry_run).await?;
+    let answer = match done.map_err(|refusal| refused(refusal, &news))? {
         Outcome::Foreseen(foreseen) => PutAnswer::Foreseen(foreseen),
         Outcome::Made(edited) => PutAnswer::Made(BudgetsPut {
             budgets: edited.len(),

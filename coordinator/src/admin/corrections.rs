@@ -245,7 +245,7 @@ async fn correct(
         .node
         .read(|ledger, now_us| {
             let view = ledger.account(&key)?;
-            Some(AccountWithLeases::new(&view, now_us))
+            Some(AccountWithLeases::new(&view, now_us, admin.node.shadowed()))
         })
         .await
         .unwrap_or_default();

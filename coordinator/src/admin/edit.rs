@@ -137,6 +137,20 @@ fn expectation(headers: &HeaderMap) -> Result<Expect, Problem> {
     Ok(Expect::OneOf(tags))
 }
 
+/// A refused change; `is_new`: of something that was not to be there yet.
+pub(super) fn refused(refusal: CommandRefusal, is_new: bool) -> Problem {
+    match refusal {
+        CommandRefusal::PreconditionFailed { present: Some(tag) } if is_new => Problem::new(
+            Kind::PreconditionFailed,
+            format!(
+                "it exists already: its ETag is \"{}\"; nothing was changed",
+                shown_tag(tag)
+            ),
+        ),
+        other => other.into(),
+    }
+}
+
 /// A tag as it is shown.
 pub(super) fn shown_tag(tag: u64) -> String {
     format!("{tag:016x}")
@@ -261,9 +275,10 @@ impl Admin {
         dry_run: bool,
     ) -> Result<Outcome, Problem> {
         let Circumstances { expect, by } = circumstances;
+        let is_new = expect == Expect::Absent;
         self.edit(vec![Guarded { change, expect }], by, dry_run)
             .await?
-            .map_err(Problem::from)
+            .map_err(|refusal| refused(refusal, is_new))
     }
 
     /// Makes all changes or none, or says what they would do. The inner error is the

@@ -9,7 +9,7 @@ use axum::{
 };
 use leasehold_key::Key;
 use leasehold_ledger::{
-    Applies, Explanation,
+    AfterRestore, Applies, Explanation,
     entry::Rule,
     outcome::{AccountView, Code, Refusal},
     policy::{Kind as PolicyKind, UNITS_MAX},
@@ -27,6 +27,7 @@ use super::{
     problem::{Kind, Problem},
     spend::{rate_limit, why},
 };
+use crate::shadowed::Shadowed;
 
 /// What is asked about.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -75,6 +76,10 @@ pub(super) struct ExplainBody {
     /// The last few corrections by hand, the newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     corrections: Vec<CorrectionBody>,
+    /// Nothing is free because the cluster was restored from a backup, and the one before
+    /// may have spent it; absent otherwise. The remarks say what helps.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    after_restore: bool,
     /// What people should know of it, in sentences.
     remarks: Vec<String>,
 }
@@ -169,7 +174,10 @@ pub(super) async fn explain(
     };
     let body = admin
         .node
-        .read(|ledger, now_us| body(&key, units, &ledger.explain(&key, units, now_us), now_us))
+        .read(|ledger, now_us| {
+            let told = ledger.explain(&key, units, now_us);
+            body(&key, units, &told, now_us, admin.node.shadowed())
+        })
         .await?;
     Ok(Json(body))
 }
@@ -211,7 +219,13 @@ fn key(text: &str) -> Result<Key, Problem> {
     Key::parse(text).map_err(|error| Problem::key(&error).at("key"))
 }
 
-fn body(key: &Key, units: u64, told: &Explanation, now_us: u64) -> ExplainBody {
+fn body(
+    key: &Key,
+    units: u64,
+    told: &Explanation,
+    now_us: u64,
+    shadowed: &Shadowed,
+) -> ExplainBody {
     let refusal = told.outcome.refusal.or(told.outcome.shadowed);
     let why_not = |refusal: Refusal| RefusalBody {
         code: refusal.code.as_str(),
@@ -261,7 +275,7 @@ fn body(key: &Key, units: u64, told: &Explanation, now_us: u64) -> ExplainBody {
         account: told
             .account
             .as_ref()
-            .map(|view| AccountWithLeases::new(view, now_us)),
+            .map(|view| AccountWithLeases::new(view, now_us, shadowed)),
         frees: told
             .frees
             .iter()
@@ -272,12 +286,13 @@ fn body(key: &Key, units: u64, told: &Explanation, now_us: u64) -> ExplainBody {
             })
             .collect(),
         corrections: told.corrections.iter().map(CorrectionBody::from).collect(),
-        remarks: remarks(told, refusal),
+        after_restore: told.after_restore.is_some(),
+        remarks: remarks(told, refusal, shadowed.of(key)),
     }
 }
 
 /// What people should know of it, in sentences.
-fn remarks(told: &Explanation, refusal: Option<Refusal>) -> Vec<String> {
+fn remarks(told: &Explanation, refusal: Option<Refusal>, shadowed: u64) -> Vec<String> {
     let mut said = Vec::new();
     match told.applies {
         Applies::Gone => said.push(
@@ -294,7 +309,16 @@ fn remarks(told: &Explanation, refusal: Option<Refusal>) -> Vec<String> {
         Applies::Budget | Applies::DefaultPolicy => {}
     }
     if let Some(account) = &told.account {
+        if account.policy.shadow {
+            said.push(format!(
+                "its policy is a shadow: what would be refused is counted and admitted; {shadowed} requests were \
+                 since the present leader took over"
+            ));
+        }
         of_account(account, refusal, &mut said);
+    }
+    if let Some(restored) = told.after_restore {
+        said.push(of_restore(restored));
     }
     if !told.exists && told.account.is_some() {
         said.push("it was not used lately: its account appears with its first use".to_owned());
@@ -302,13 +326,26 @@ fn remarks(told: &Explanation, refusal: Option<Refusal>) -> Vec<String> {
     said
 }
 
+/// What a restore left of it.
+fn of_restore(restored: AfterRestore) -> String {
+    let what = match restored {
+        AfterRestore::FreesIn(after_us) => format!(
+            "what the cluster before may have admitted counts for {} ms more before the first of it is free",
+            millis_up(after_us)
+        ),
+        AfterRestore::UntilNextPeriod => {
+            "the cluster before may have spent all of this period; the next one has its units, and a reset frees this one"
+                .to_owned()
+        }
+        AfterRestore::ForGood => {
+            "a total has only what was added to it since: adjust it by what it should have left".to_owned()
+        }
+    };
+    format!("this cluster was restored from a backup: {what} (after_restore)")
+}
+
 fn of_account(account: &AccountView, refusal: Option<Refusal>, said: &mut Vec<String>) {
     let policy = &account.policy;
-    if policy.shadow {
-        said.push(
-            "its policy is a shadow: what would be refused is counted and admitted".to_owned(),
-        );
-    }
     if let Some(cooling_us) = account.cooling_us {
         said.push(format!(
             "it was refused, and cools down for {} ms more: nothing is admitted before, whatever is free",
@@ -318,7 +355,11 @@ fn of_account(account: &AccountView, refusal: Option<Refusal>, said: &mut Vec<St
     if policy.kind.limit() == 0 && account.limit == 0 {
         said.push("its limit is 0: everything is refused".to_owned());
     }
-    if account.debt > 0 {
+    if let Some(below_zero) = account.below_zero {
+        said.push(format!(
+            "it stands {below_zero} units below zero: so many have to be added before anything is free"
+        ));
+    } else if account.debt > 0 {
         said.push(format!(
             "{} units are used beyond the limit: nothing is free before they no longer count",
             account.debt

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use utoipa::ToSchema;
 
 use super::problem::{Kind, Problem};
+use crate::plain_words::in_plain_words;
 
 /// A JSON body. Any content type will do: `curl -d` sends a form's.
 pub(crate) struct Body<T>(pub(crate) T);
@@ -58,10 +59,13 @@ pub(crate) fn parse<T: de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem>
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
         let inner = error.into_inner();
-        if inner.is_syntax() || inner.is_eof() {
+        // The parser calls it a mistake of syntax, too, when a name is expected and
+        // something else is there.
+        let is_json = || serde_json::from_slice::<de::IgnoredAny>(bytes).is_ok();
+        if (inner.is_syntax() || inner.is_eof()) && !is_json() {
             return Problem::new(Kind::InvalidJson, inner.to_string());
         }
-        let text = without_position(&inner.to_string());
+        let text = in_plain_words(&without_position(&inner.to_string()));
         match culprit(&path, &text) {
             Some(field) => Problem::field(field, text),
             None => Problem::new(Kind::InvalidField, text),
@@ -322,6 +326,50 @@ mod tests {
                 refusal.contains(&format!("the body is {kind}: it must be a JSON object")),
                 "{refusal}"
             );
+        }
+    }
+
+    #[test]
+    fn our_types_are_called_what_json_calls_them() {
+        #[derive(Debug, Deserialize)]
+        struct Whole {
+            #[serde(default)]
+            _probe: Option<Probe>,
+            #[serde(default)]
+            _probes: Vec<Probe>,
+            #[serde(default)]
+            _name: Option<String>,
+            #[serde(default)]
+            _kind: Option<Kind>,
+        }
+        #[derive(Debug, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        enum Kind {
+            One,
+        }
+        for (text, says) in [
+            (r#"{"_probe": 7}"#, "expected an object"),
+            (r#"{"_probes": ["a"]}"#, "expected an object"),
+            (r#"{"_probes": 7}"#, "expected an array"),
+            (
+                r#"{"_name": [7]}"#,
+                "invalid type: array, expected a string",
+            ),
+            (
+                r#"{"_name": {}}"#,
+                "invalid type: object, expected a string",
+            ),
+            (r#"{"_probe": {"factor": "x"}}"#, "expected a number"),
+            (r#"{"_kind": "two"}"#, "unknown value `two`, expected `one`"),
+            (r#"{"_kind": 7}"#, "expected a string"),
+        ] {
+            let said = format!("{:?}", parse::<Whole>(text.as_bytes()).unwrap_err());
+            assert!(said.contains(says), "{text}: {said}");
+            for internal in [
+                "Probe", "f64", "u32", "struct", "variant", "enum", "map", "sequence",
+            ] {
+                assert!(!said.contains(internal), "{text}: {said}");
+            }
         }
     }
 

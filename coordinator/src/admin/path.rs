@@ -91,6 +91,17 @@ pub(crate) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
         })
 }
 
+/// Of a list that is whole: it has no pages and takes no query.
+pub(crate) fn no_query(uri: &Uri) -> Result<(), Problem> {
+    match uri.query() {
+        None | Some("") => Ok(()),
+        Some(_) => Err(Problem::new(
+            Kind::InvalidQuery,
+            "this list is answered whole, and takes no query parameters",
+        )),
+    }
+}
+
 /// A page's size: 1 to 1,000, 100 unless said otherwise.
 pub(crate) fn page_size(limit: Option<&str>) -> Result<usize, Problem> {
     let Some(text) = limit else { return Ok(100) };

@@ -1,14 +1,18 @@
 //! `/v1/periods`: which period it is, by each calendar that budgets count by, and the way
 //! back when wrong clocks began one.
 
-use axum::{Json, extract::State};
-use leasehold_ledger::{Period, entry::Command, policy::Calendar};
+use axum::{
+    Json,
+    extract::{OriginalUri, State},
+};
+use leasehold_ledger::{Period, entry::Command, outcome::CommandOutcome, policy::Calendar};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
     Admin,
     json::{self, Body, Whole},
+    path,
     policy_body::{PeriodName, calendar, name_zone},
     problem::{Kind, Problem},
 };
@@ -52,6 +56,15 @@ pub(super) struct CalendarPeriod {
     /// milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     end_unix_ms: Option<i64>,
+}
+
+/// A calendar after a correction.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CorrectedPeriod {
+    #[serde(flatten)]
+    calendar: CalendarPeriod,
+    /// Its present period begins or ends otherwise than before.
+    changed: bool,
 }
 
 /// All calendars that policies and budgets count by.
@@ -99,7 +112,11 @@ impl CalendarBody {
 /// The present period of every calendar that policies and budgets count by.
 #[utoipa::path(get, path = "/v1/periods", tag = "periods", operation_id = "list_periods",
     responses((status = 200, description = "All calendars in use", body = Periods)))]
-pub(super) async fn list(State(admin): State<Admin>) -> Result<Json<Periods>, Problem> {
+pub(super) async fn list(
+    State(admin): State<Admin>,
+    OriginalUri(uri): OriginalUri,
+) -> Result<Json<Periods>, Problem> {
+    path::no_query(&uri)?;
     let calendars = admin.node.read(|ledger, _| ledger.calendars()).await?;
     Ok(Json(Periods {
         majority_unix_ms: majority_unix_us(&admin).map(|us| us / 1_000),
@@ -115,11 +132,11 @@ pub(super) async fn list(State(admin): State<Admin>) -> Result<Json<Periods>, Pr
 /// Nothing that was charged changes; see `/v1/accounts/{key}/reset` for that.
 #[utoipa::path(post, path = "/v1/periods/correct", tag = "periods", operation_id = "correct_period",
     request_body = CalendarBody,
-    responses((status = 200, description = "The calendar as it is now", body = CalendarPeriod)))]
+    responses((status = 200, description = "The calendar as it is now", body = CorrectedPeriod)))]
 pub(super) async fn correct(
     State(admin): State<Admin>,
     Body(body): Body<CalendarBody>,
-) -> Result<Json<CalendarPeriod>, Problem> {
+) -> Result<Json<CorrectedPeriod>, Problem> {
     let calendar = body.read()?;
     let Some(wall_unix_us) = majority_unix_us(&admin) else {
         return Err(Problem::new(
@@ -129,11 +146,22 @@ pub(super) async fn correct(
     };
     let bounds = roll(&calendar, None, wall_unix_us)
         .map_err(|error| Problem::field("time_zone", error.to_string()))?;
-    admin.submit(Command::CorrectPeriod(bounds)).await?;
+    let changed = match admin.submit(Command::CorrectPeriod(bounds)).await? {
+        CommandOutcome::Done { changed } => changed,
+        other => {
+            return Err(Problem::new(
+                Kind::Internal,
+                format!("unexpected outcome of a correction: {other:?}"),
+            ));
+        }
+    };
     let periods = admin.node.read(|ledger, _| ledger.calendars()).await?;
     let found = periods.iter().find(|(known, _)| *known == calendar);
     let period = found.and_then(|(_, period)| period.as_ref());
-    Ok(Json(CalendarPeriod::new(&calendar, period)))
+    Ok(Json(CorrectedPeriod {
+        calendar: CalendarPeriod::new(&calendar, period),
+        changed,
+    }))
 }
 
 fn majority_unix_us(admin: &Admin) -> Option<u64> {

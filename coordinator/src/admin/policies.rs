@@ -195,7 +195,11 @@ pub(super) async fn delete(
 /// All policies.
 #[utoipa::path(get, path = "/v1/policies", tag = "policies", operation_id = "list_policies",
     responses((status = 200, description = "All policies", body = PolicyList)))]
-pub(super) async fn list(State(admin): State<Admin>) -> Result<Json<PolicyList>, Problem> {
+pub(super) async fn list(
+    State(admin): State<Admin>,
+    OriginalUri(uri): OriginalUri,
+) -> Result<Json<PolicyList>, Problem> {
+    path::no_query(&uri)?;
     let policies = admin
         .node
         .read(|ledger, _| {

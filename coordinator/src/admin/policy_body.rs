@@ -150,6 +150,14 @@ impl KindName {
         }
     }
 
+    fn with_article(self) -> String {
+        let article = match self {
+            Self::Estimate | Self::Unlimited => "an",
+            _ => "a",
+        };
+        format!("{article} {}", self.as_str())
+    }
+
     /// The fields that it needs, and those that it may have.
     const fn fields(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
@@ -407,7 +415,7 @@ impl PolicyBody {
     }
 
     fn kind(&self) -> Result<PolicyKind, Problem> {
-        let name = self.kind.as_str();
+        let name = self.kind.with_article();
         let (needed, allowed) = self.kind.fields();
         for (field, is_set) in self.own_fields() {
             if is_set && !needed.contains(&field) && !allowed.contains(&field) {
@@ -419,13 +427,13 @@ impl PolicyBody {
                 };
                 return Err(Problem::field(
                     field,
-                    format!("{field} does not belong to a {name}, which has {has}"),
+                    format!("{field} does not belong to {name}, which has {has}"),
                 ));
             }
             if !is_set && needed.contains(&field) {
                 return Err(Problem::field(
                     field,
-                    format!("missing field `{field}`: a {name} needs it"),
+                    format!("missing field `{field}`: {name} needs it"),
                 ));
             }
         }

@@ -118,7 +118,11 @@ pub(super) async fn spend(
         },
     };
     match admin.submit(spend).await? {
-        CommandOutcome::Spent(outcome) => answer(&key, units, outcome),
+        CommandOutcome::Spent(outcome) => {
+            let shadowed = u64::from(outcome.shadowed.is_some());
+            admin.node.shadowed().add(&key, shadowed);
+            answer(&key, units, outcome)
+        }
         other => Err(Problem::new(
             Kind::Internal,
             format!("a spend led to {other:?}"),
@@ -133,19 +137,16 @@ fn answer(key: &Key, units: u64, outcome: SpendOutcome) -> Result<Response, Prob
         .map(|policy| rate_limit(policy, &outcome))
         .unwrap_or_default();
     let Some(refusal) = outcome.refusal else {
-        let shadowed = outcome.shadowed.map(|refusal| {
-            metrics::counter!("leasehold_shadowed_total").increment(1);
-            Shadowed {
-                code: refusal.code.as_str(),
-                detail: why(
-                    key,
-                    units,
-                    refusal.code,
-                    outcome.free,
-                    outcome.policy.as_deref(),
-                ),
-                retry_after_s: refusal.retry_after_us.map(seconds_up),
-            }
+        let shadowed = outcome.shadowed.map(|refusal| Shadowed {
+            code: refusal.code.as_str(),
+            detail: why(
+                key,
+                units,
+                refusal.code,
+                outcome.free,
+                outcome.policy.as_deref(),
+            ),
+            retry_after_s: refusal.retry_after_us.map(seconds_up),
         });
         let estimated = outcome
             .policy
@@ -187,9 +188,13 @@ pub(super) fn why(key: &Key, units: u64, code: Code, free: u64, policy: Option<&
     match (code, policy) {
         (Code::NoBudget, _) => format!("no budget matches {key}"),
         (Code::CostAboveLimit, Some(policy)) => {
+            let limit = policy.kind.limit();
+            let with_carry_over = match policy.kind.largest_cost() {
+                most if most > limit => format!(", and {most} with all that can be carried over"),
+                _ => String::new(),
+            };
             format!(
-                "{units} units can never be admitted: the limit of {key} is {}",
-                policy.kind.limit()
+                "{units} units can never be admitted: the limit of {key} is {limit}{with_carry_over}"
             )
         }
         (Code::Limit, _) => {

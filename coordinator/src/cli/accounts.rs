@@ -172,6 +172,17 @@ pub(super) fn one_account(account: &Value) -> String {
             ),
         ));
     }
+    if account.get("below_zero").is_some() {
+        let below_zero = field(account, "below_zero");
+        let what = format!("{below_zero} units have to be added before anything is free");
+        pairs.push(("below zero", what));
+    }
+    if account.get("shadowed").is_some() {
+        let shadowed = field(account, "shadowed");
+        let what =
+            format!("{shadowed} requests would have been refused since the leader took over");
+        pairs.push(("shadow", what));
+    }
     if account.get("cooling_ms").is_some() {
         let cooling = duration_field(account, "cooling_ms");
         pairs.push(("cooling down", format!("refused for {cooling}")));

@@ -52,21 +52,34 @@ async fn correct(
 
 fn done(value: &Value) -> String {
     let effect = value.get("effect").and_then(Value::as_i64).unwrap_or(0);
-    let what = match effect {
-        0 => "nothing was counted".to_owned(),
-        1.. => format!("{effect} more units are free"),
-        _ => format!("{} fewer units are free", effect.unsigned_abs()),
+    let account = value.get("account").filter(|account| account.is_object());
+    let below_zero = account.and_then(|account| account.get("below_zero")?.as_u64());
+    let what = match (effect, below_zero) {
+        (effect, Some(below_zero)) => {
+            format!(
+                "{effect:+} units, and it still stands {below_zero} below zero: nothing is free"
+            )
+        }
+        (effect, None) => effect_text(effect),
     };
     let when = match value.get("repeated").and_then(Value::as_bool) {
         Some(true) => " (it was done before: nothing changed now)",
         _ => "",
     };
     let mut text = format!("correction {}: {what}{when}", field(value, "id"));
-    if let Some(account) = value.get("account").filter(|account| account.is_object()) {
+    if let Some(account) = account {
         text.push_str("\n\n");
         text.push_str(&one_account(account));
     }
     text
+}
+
+fn effect_text(effect: i64) -> String {
+    match effect {
+        0 => "nothing was counted".to_owned(),
+        1.. => format!("{effect} more units are free"),
+        _ => format!("{} fewer units are free", effect.unsigned_abs()),
+    }
 }
 
 pub(super) async fn list(
@@ -147,6 +160,13 @@ older: --cursor 1";
         };
         assert_eq!(said(0, false), "correction x: nothing was counted");
         assert_eq!(said(5, false), "correction x: 5 more units are free");
+        let below_zero = json!({"id": "x", "effect": 5, "repeated": false,
+                                "account": {"key": "a", "below_zero": 13, "lifetime": {}}});
+        let text = done(&below_zero);
+        let first = "correction x: +5 units, and it still stands 13 below zero: nothing is free\n";
+        assert!(text.starts_with(first), "{text}");
+        let row = "below zero    13 units have to be added before anything is free\n";
+        assert!(text.contains(row), "{text}");
         assert_eq!(
             said(-5, true),
             "correction x: 5 fewer units are free (it was done before: nothing changed now)"

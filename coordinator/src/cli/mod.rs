@@ -218,11 +218,13 @@ fn refusal(problem: &Value) -> String {
         .get("retry_after_s")
         .map(|seconds| format!("; try again in {seconds} s"))
         .unwrap_or_default();
-    format!(
-        "{}: {}{retry}",
-        text(problem, "title"),
-        text(problem, "detail")
-    )
+    let detail = text(problem, "detail");
+    // Most say it themselves.
+    let field = match text(problem, "field") {
+        field if detail.contains(field) => String::new(),
+        field => format!("{field}: "),
+    };
+    format!("{}: {field}{detail}{retry}", text(problem, "title"))
 }
 
 fn stated_code(problem: &Value) -> &str {
@@ -262,7 +264,10 @@ impl CliError {
 /// Parses the arguments, does what they say, and returns the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return refuse_arguments(&error),
+    };
     if let Command::Demo(flags) = &command {
         // It has a runtime of its own.
         return demo::run(flags);
@@ -289,6 +294,46 @@ pub fn main() -> ExitCode {
     // What was to be stopped has stopped; nothing that still sleeps holds up the exit.
     runtime.shutdown_background();
     code
+}
+
+/// Says what is wrong with the arguments, or what was asked about them.
+fn refuse_arguments(error: &clap::Error) -> ExitCode {
+    use std::io::IsTerminal as _;
+    if error.exit_code() == 0 {
+        // Help or the version.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let rendered = error.render();
+    let is_terminal = std::io::stderr().is_terminal();
+    let text = match is_terminal {
+        true => rendered.ansi().to_string(),
+        false => rendered.to_string(),
+    };
+    let _ = write!(std::io::stderr(), "{}", in_plain_words(&text));
+    ExitCode::from(2)
+}
+
+/// What the standard library says of numbers, as people say it.
+fn in_plain_words(text: &str) -> String {
+    const WORDS: [(&str, &str); 4] = [
+        ("invalid digit found in string", "it must be a whole number"),
+        (
+            "cannot parse integer from empty string",
+            "it must be a whole number",
+        ),
+        (
+            "number too large to fit in target type",
+            "it is too large a number",
+        ),
+        (
+            "number too small to fit in target type",
+            "it is too small a number",
+        ),
+    ];
+    WORDS.iter().fold(text.to_owned(), |text, (theirs, ours)| {
+        text.replace(theirs, ours)
+    })
 }
 
 async fn run_node(flags: &ServeFlags) -> ExitCode {
@@ -413,4 +458,59 @@ fn print(text: &str, code: ExitCode) -> ExitCode {
 
 fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "leasehold: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_field_that_it_is_about() {
+        let said = |field: Option<&str>, detail: &str| {
+            let mut problem = json!({"title": "No", "detail": detail});
+            if let Some(field) = field {
+                problem["field"] = field.into();
+            }
+            refusal(&problem)
+        };
+        assert_eq!(said(None, "why"), "No: why");
+        assert_eq!(
+            said(Some("policy.limit"), "it is -1"),
+            "No: policy.limit: it is -1"
+        );
+        assert_eq!(
+            said(Some("limit"), "limit (9) is too much"),
+            "No: limit (9) is too much"
+        );
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_refused_in_plain_words() {
+        for (words, says) in [
+            ("spend a much", "it must be a whole number"),
+            ("spend a -- -1", "it must be a whole number"),
+            (
+                "policy set p --total 99999999999999999999",
+                "it is too large a number",
+            ),
+            (
+                "account adjust a 1.5 --id i --reason r",
+                "it must be a whole number",
+            ),
+            ("account list --limit=", "it must be a whole number"),
+        ] {
+            let words = ["leasehold"].into_iter().chain(words.split(' '));
+            let error = Cli::try_parse_from(words).unwrap_err();
+            let said = in_plain_words(&error.to_string());
+            assert!(said.contains(says), "{said}");
+            assert!(
+                !said.contains("target type") && !said.contains("in string"),
+                "{said}"
+            );
+        }
+    }
 }

@@ -52,7 +52,12 @@ impl PeriodCommand {
                     body["anchor_month"] = month.into();
                 }
                 let value = post(remote, "/v1/periods/correct", &body).await?.body;
-                let text = period_table(std::slice::from_ref(&value));
+                let what = match value.get("changed").and_then(Value::as_bool) {
+                    Some(false) => "it was right already: nothing was changed",
+                    _ => "corrected",
+                };
+                let table = period_table(std::slice::from_ref(&value));
+                let text = format!("{what}\n\n{table}");
                 Ok(Answer { text, value })
             }
         }

@@ -1,7 +1,7 @@
 //! `leasehold restore`: prepares a data folder for the first node of a new cluster
 //! from a backup. Talks to no node, and starts none.
 
-use std::{fs::File, io::BufReader, path::PathBuf};
+use std::{fs::File, io::BufReader, net::SocketAddr, path::PathBuf};
 
 use leasehold_ledger::Voided;
 use serde_json::json;
@@ -120,7 +120,9 @@ impl RestoreFlags {
              Kept: policies, budgets, settings, and accounts with their lifetime totals.\n\
              Void: {sessions} and {leases}; {units} that were outstanding count as spent, and gateways open new sessions by themselves.\n\
              Nothing is free at first, whatever the account, because nobody knows what the old cluster granted after the backup:\n  \
-             a sliding window for {ttl} and one window after the new cluster begins to lead; a bucket is empty and begins to fill after {ttl}.\n  \
+             a sliding window for {ttl} and one window after the new cluster begins to lead; a bucket is empty and begins to fill after {ttl};\n  \
+             a period has nothing before its next one begins (leasehold account reset KEY frees this one);\n  \
+             a total has nothing until somebody adds what is left of it (leasehold account adjust KEY UNITS).\n  \
              This holds for keys that are not in the backup too.\n\
              May be missing: everything after log index {index}: edits of policies, budgets and settings, and what accounts counted in their lifetime.\n\
              Assumed: no session of the old cluster had a session_ttl_ms above {ttl_ms}. If it was raised after the backup, empty the folder \
@@ -150,6 +152,36 @@ impl RestoreFlags {
         if self.serve.node_id.is_some() {
             flags.push(format!("--node-id {}", config.node_id));
         }
+        let ServeFlags {
+            config: _,
+            data_dir: _,
+            node_id: _,
+            listen,
+            admin_listen,
+            peer_listen,
+            advertise,
+            admin_advertise,
+            peer_advertise,
+            region,
+            insecure,
+            log_format: _,
+            log: _,
+        } = &self.serve;
+        let address = |address: &Option<SocketAddr>| address.map(|address| address.to_string());
+        for (name, value) in [
+            ("--listen", address(listen)),
+            ("--admin-listen", address(admin_listen)),
+            ("--peer-listen", address(peer_listen)),
+            ("--advertise", advertise.clone()),
+            ("--admin-advertise", admin_advertise.clone()),
+            ("--peer-advertise", peer_advertise.clone()),
+            ("--region", region.clone()),
+        ] {
+            flags.extend(value.map(|value| format!("{name} {value}")));
+        }
+        if *insecure {
+            flags.push("--insecure".to_owned());
+        }
         flags.join(" ")
     }
 }
@@ -175,5 +207,37 @@ fn first_member(config: &Config) -> Member {
         admin_url: config.admin_advertise.clone().unwrap_or_default(),
         region: config.region.clone().unwrap_or_default(),
         disk_id: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: RestoreFlags,
+    }
+
+    #[test]
+    fn the_command_that_starts_the_node_has_the_addresses_that_were_given() {
+        let given = "--data-dir new --node-id 4 --listen 127.0.0.1:9070 --admin-listen 127.0.0.1:9072 \
+                     --peer-listen 127.0.0.1:9071 --advertise http://gw:1 --admin-advertise http://admin:2 \
+                     --peer-advertise host:3 --region eu --insecure";
+        let words = format!("restore file {given}");
+        let flags = Line::parse_from(words.split(' ')).flags;
+        let config = Config::load(&flags.serve).unwrap();
+        assert_eq!(flags.start_flags(&config), given);
+        let plain = Line::parse_from(["restore", "file"]).flags;
+        let config = Config::load(&plain.serve).unwrap();
+        assert_eq!(
+            plain.start_flags(&config),
+            format!("--data-dir {}", config.data_dir.display())
+        );
     }
 }

@@ -11,6 +11,7 @@ use leasehold_ledger::settings::Settings;
 use serde::{Deserialize, Serialize};
 
 use super::{ConfigError, LogFormat};
+use crate::plain_words::in_plain_words;
 
 /// Flags of `leasehold serve`; what is absent falls back to the environment, the
 /// file and the defaults.
@@ -303,7 +304,8 @@ fn describe(error: &figment::Error) -> String {
             } else {
                 format!("{path}: ")
             };
-            format!("{at}{}{source}", error.kind).replace('`', "")
+            let what = in_plain_words(&error.kind.to_string());
+            format!("{at}{what}{source}").replace('`', "")
         })
         .collect();
     all.join("; ")

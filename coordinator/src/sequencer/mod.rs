@@ -40,6 +40,7 @@ use self::{
 use crate::{
     clock::Reading,
     raft::{Leadership, Member},
+    shadowed::Shadowed,
 };
 
 pub(crate) use self::{
@@ -142,6 +143,8 @@ pub(crate) struct Sequencer<L> {
     /// Keys whose rule was edited, or of which units came free by hand or with a period, with the sessions that are to hear of it yet.
     edited: VecDeque<(SessionId, Key)>,
     initial_settings: Settings,
+    /// What shadow policies would have refused.
+    shadowed: Shadowed,
 }
 
 impl<L: Log> Sequencer<L> {
@@ -151,6 +154,7 @@ impl<L: Log> Sequencer<L> {
         leadership: watch::Receiver<Leadership>,
         stop: CancellationToken,
         initial_settings: Settings,
+        shadowed: Shadowed,
     ) -> Self {
         Self {
             log,
@@ -164,6 +168,7 @@ impl<L: Log> Sequencer<L> {
             calendars: Calendars::default(),
             edited: VecDeque::new(),
             initial_settings,
+            shadowed,
         }
     }
 
@@ -233,6 +238,7 @@ impl<L: Log> Sequencer<L> {
         // while no quorum answers, every request ends a reign that begins anew.
         tracing::debug!(term = reign.term, "a reign begins");
         self.allotter = Allotter::new();
+        self.shadowed.begin(reign.term);
         // Every stream is a new one and will be told what is in force.
         self.edited.clear();
         self.calendars = Calendars::default();

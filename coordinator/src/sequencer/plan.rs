@@ -213,9 +213,7 @@ impl<L: Log> Sequencer<L> {
             if degraded > 0 {
                 metrics::counter!("leasehold_degraded_total").increment(degraded);
             }
-            if shadowed > 0 {
-                metrics::counter!("leasehold_shadowed_total").increment(shadowed);
-            }
+            self.shadowed.add(&key, shadowed);
             // A close hands everything back, and wants nothing.
             if message.close {
                 level.last = true;

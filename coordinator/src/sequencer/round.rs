@@ -166,7 +166,7 @@ impl<L: Log> Sequencer<L> {
         for key in refused {
             let cools = ledger
                 .resolve(key)
-                .is_some_and(|(_, _, policy)| policy.cooldown_us > 0);
+                .is_some_and(|(_, _, policy)| policy.cooldown_us > 0 && !policy.shadow);
             let is_cool = matches!(
                 ledger.available(key, ledger.now_us()),
                 Availability::Open {

@@ -22,14 +22,14 @@ budgets:
   - {pattern: own, policy: {kind: token_bucket, capacity: 5, refill: 1, refill_period_ms: 1000}}
 "#;
 
-struct Said {
-    code: i32,
-    out: String,
-    err: String,
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Fixture {
-    async fn shell(&self, args: &[&str], input: &str) -> Said {
+    pub(crate) async fn shell(&self, args: &[&str], input: &str) -> Said {
         let endpoint = format!("http://{}", self.running.admin_addr());
         let mut child = Command::new(env!("CARGO_BIN_EXE_leasehold"))
             .args(args)
@@ -219,6 +219,11 @@ async fn every_kind_is_set_listed_and_exported_from_the_command_line() {
             "--limit 9 --period month --time-zone europe/berlin --anchor 15 --carry-over 3",
             "9 per month from day 15, Europe/Berlin, 3 carried over",
         ),
+        (
+            "y",
+            "--limit 9 --period year --time-zone europe/london --anchor 6 --anchor-month 4",
+            "9 per year from 6 Apr, Europe/London",
+        ),
         ("t", "--total 50", "50 in all"),
         ("c", "--concurrency 4 --hold-max 5m", "4 at once"),
         (
@@ -318,5 +323,67 @@ async fn every_kind_is_set_listed_and_exported_from_the_command_line() {
         .await;
     assert_eq!(absent.code, 1);
     assert!(absent.err.contains("precondition_failed"), "{}", absent.err);
+    assert!(absent.err.contains("it exists already"), "{}", absent.err);
+    // The field that a refusal is about, which its words do not name.
+    let astray = r#"policies: [{name: q, kind: unlimited}]
+budgets: [{pattern: a, policy: q, accounts_max: 0}]"#;
+    let astray = node.apply(astray, &[]).await;
+    assert!(astray.err.contains("budgets[0]"), "{}", astray.err);
+    node.running.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_dry_run_tells_machines_what_it_tells_people() {
+    let node = Fixture::start().await;
+    assert_eq!(node.apply(FILE, &[]).await.code, 0);
+    let spent = node.ask("POST", "/v1/spend", r#"{"key":"api-key/x/y","units":8}"#);
+    assert_eq!(spent.await.status, 200);
+    let lower = FILE.replace("limit: 10\n", "limit: 5\n");
+    let tried = node.apply(&lower, &["--dry-run", "--json"]).await;
+    assert_eq!(tried.code, 9, "{}", tried.err);
+    let value: Value = serde_json::from_str(&tried.out).unwrap();
+    let effect = &value["effects"][0];
+    assert_eq!(effect["of"], "policy free", "{value}");
+    assert_eq!(
+        (&effect["accounts"], &effect["debt"]),
+        (&1.into(), &3.into()),
+        "{value}"
+    );
+    assert_eq!(effect["worst"][0]["key"], "api-key/x/y", "{value}");
+    node.running.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_policy_in_use_names_its_users_and_a_whole_list_takes_no_query() {
+    let node = Fixture::start().await;
+    assert_eq!(node.apply(FILE, &[]).await.code, 0);
+    for number in 10..22 {
+        let path = format!("/v1/budgets/of/{number}");
+        node.must("PUT", &path, r#"{"policy":"pro"}"#).await;
+    }
+    let delete = node.shell(&["policy", "delete", "free"], "").await;
+    assert!(
+        delete
+            .err
+            .contains("used by api-key/*/**: change or delete that first"),
+        "{}",
+        delete.err
+    );
+    let delete = node.shell(&["policy", "delete", "pro"], "").await;
+    let users = "used by api-key/k1/**, of/10, of/11, of/12, of/13, of/14, of/15, of/16, of/17, of/18 and 3 more: change \
+                 or delete those first";
+    assert!(delete.err.contains(users), "{}", delete.err);
+    for path in [
+        "/v1/budgets?limit=1",
+        "/v1/policies?limit=1",
+        "/v1/periods?x=y",
+    ] {
+        let reply = node.ask("GET", path, "").await;
+        assert_eq!(
+            (reply.status, &reply.json()["code"]),
+            (400, &"invalid_query".into()),
+            "{path}"
+        );
+    }
     node.running.shutdown().await;
 }

@@ -233,3 +233,87 @@ async fn a_peek_says_what_is_left_and_spends_nothing() {
     assert_eq!(told["key"], "w/x%2Fy");
     node.running.shutdown().await;
 }
+
+#[tokio::test]
+async fn a_total_below_zero_says_how_far_wherever_it_is_shown() {
+    let node = Fixture::start().await;
+    let total = r#"{"policy":{"kind":"total","limit":5}}"#;
+    node.must("PUT", "/v1/budgets/credits", total).await;
+    assert_eq!(spend(&node, "credits", 3).await, 200);
+    let adjust = |id: &'static str, units: &'static str| {
+        let args = [
+            "account", "adjust", "credits", units, "--id", id, "--reason", "refund",
+        ];
+        let node = &node;
+        async move { node.shell(&args, "").await.out }
+    };
+    let out = adjust("one", "-20").await;
+    let first = "correction one: -20 units, and it still stands 18 below zero: nothing is free";
+    assert!(out.starts_with(first), "{out}");
+    let told = explain(&node, "credits").await;
+    assert_eq!(told["account"]["below_zero"], 18, "{told}");
+    let remark = told["remarks"][0].as_str().unwrap();
+    assert!(
+        remark.starts_with("it stands 18 units below zero"),
+        "{told}"
+    );
+    let get = node.shell(&["account", "get", "credits"], "").await.out;
+    assert!(get.contains("18 units have to be added"), "{get}");
+    // So many are nothing, and one more is one.
+    assert!(adjust("two", "18").await.contains("18 more units are free"));
+    assert_eq!(spend(&node, "credits", 1).await, 429);
+    adjust("three", "1").await;
+    assert_eq!(spend(&node, "credits", 1).await, 200);
+    let account = node.ask("GET", "/v1/accounts/credits", "").await.json();
+    assert_eq!(account["below_zero"], Value::Null, "{account}");
+    node.running.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_a_shadow_would_have_refused_is_counted_key_by_key_and_cools_nothing_down() {
+    let node = Fixture::start().await;
+    let shadow = r#"{"policy":{"kind":"sliding_window","limit":1,"window_ms":3600000,"cooldown_ms":3600000,
+                     "shadow":true}}"#;
+    node.must("PUT", "/v1/budgets/new/*", shadow).await;
+    for _ in 0..4 {
+        assert_eq!(spend(&node, "new/a", 1).await, 200);
+    }
+    assert_eq!(spend(&node, "new/b", 1).await, 200);
+    let told = explain(&node, "new/a").await;
+    assert_eq!(told["account"]["shadowed"], 3, "{told}");
+    assert_eq!(told["account"]["cooling_ms"], Value::Null, "{told}");
+    assert_eq!(told["refusal"]["code"], "limit", "{told}");
+    let remark = told["remarks"][0].as_str().unwrap();
+    assert!(remark.contains("3 requests were"), "{told}");
+    let other = node.ask("GET", "/v1/accounts/new/b", "").await.json();
+    assert_eq!(other["shadowed"], 0, "{other}");
+    let get = node.shell(&["account", "get", "new/a"], "").await.out;
+    assert!(get.contains("3 requests would have been refused"), "{get}");
+    node.running.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_can_never_be_admitted_is_judged_with_what_can_be_carried_over() {
+    let node = Fixture::start().await;
+    let daily = r#"{"policy":{"kind":"period","limit":10,"period":"year","anchor":6,"anchor_month":4,"carry_over":4}}"#;
+    node.must("PUT", "/v1/budgets/daily", daily).await;
+    let told = explain(&node, "daily&units=15").await;
+    assert_eq!(
+        told["refusal"]["detail"],
+        "15 units can never be admitted: the limit of daily is 10, and 14 with all that can be carried over"
+    );
+    assert_eq!(
+        explain(&node, "daily&units=14").await["refusal"]["code"],
+        "limit"
+    );
+    // Nothing is used: the next year has all that can be carried over.
+    let told = explain(&node, "daily").await;
+    assert_eq!(told["frees"][0]["free"], 14, "{told}");
+    let periods = node.ask("GET", "/v1/periods", "").await.json();
+    let calendar = &periods["calendars"][0];
+    assert_eq!(
+        (&calendar["anchor"], &calendar["anchor_month"]),
+        (&json!(6), &json!(4))
+    );
+    node.running.shutdown().await;
+}

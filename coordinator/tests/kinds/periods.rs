@@ -200,7 +200,12 @@ async fn a_period_that_wrong_clocks_began_is_corrected_and_what_was_charged_stay
         "it would last for a month: {list}"
     );
     let body = json!({ "period": "day", "time_zone": "Europe/Berlin" });
-    let corrected = cluster.done("POST", "/v1/periods/correct", body).await;
+    let corrected = cluster
+        .done("POST", "/v1/periods/correct", body.clone())
+        .await;
+    assert_eq!(corrected["changed"], true, "{corrected}");
+    let again = cluster.done("POST", "/v1/periods/correct", body).await;
+    assert_eq!(again["changed"], false, "{again}");
     assert!(
         (1..=12 * 3_600_000).contains(&(end(&corrected) - now)),
         "{corrected}"

@@ -11,7 +11,7 @@ async fn a_shadow_policy_refuses_nothing_and_says_what_it_would_have() {
     let cluster = Cluster::start().await;
     let policy = json!({
         "kind": "sliding_window", "limit": 5, "window_ms": 600_000, "shadow": true,
-        "max_wait_ms": 50,
+        "max_wait_ms": 50, "cooldown_ms": 600_000,
     });
     cluster.budget("new/*", policy).await;
     let gateway = cluster.gateway("gw-1").await;
@@ -31,5 +31,7 @@ async fn a_shadow_policy_refuses_nothing_and_says_what_it_would_have() {
     timeout(WAIT, gateway.close()).await.unwrap();
     let account = cluster.account("new/orders").await;
     assert_eq!(account["counted"], 5, "{account}");
+    assert_eq!(account["shadowed"], 15, "as the gateway told: {account}");
+    assert!(account["cooling_ms"].is_null(), "{account}");
     cluster.end().await;
 }

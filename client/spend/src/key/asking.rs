@@ -466,6 +466,9 @@ impl KeyCore {
             code = Code::Cooldown;
             stated = stated.max(self.cooldown_ns);
         }
+        // Units that only somebody's hand frees are asked for again now and then all the
+        // same, but nobody is told to come back for them.
+        let open_ended = for_ever || (refusal.retry_after_us == 0 && code == Code::Limit);
         let pause = if for_ever {
             BACKOFF_MAX
         } else {
@@ -490,7 +493,7 @@ impl KeyCore {
             }
             _ => self.settle_ask(Ask::Refused),
         }
-        self.slot.refuse_from(lane, code, self.until_ns, for_ever);
+        self.slot.refuse_from(lane, code, self.until_ns, open_ended);
     }
 
     /// Refuses everything for now, for a reason that no coordinator stated.

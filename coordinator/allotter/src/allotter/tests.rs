@@ -1,4 +1,5 @@
-//! Claims about proposals and conclusions over a real ledger.
+//! Claims about proposals and conclusions over a real ledger. Past 600 lines because all of
+//! them are made at one desk.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use leasehold_key::Pattern;
@@ -194,6 +195,36 @@ fn a_waiting_request_gets_its_unit_and_the_rest_of_what_it_wants() {
     let (got, conclusion) = desk.round();
     assert_eq!(got, [(1, 15)]);
     assert_eq!(conclusion, Conclusion::default());
+}
+
+#[test]
+fn of_a_used_up_total_nobody_is_told_when_to_ask_again_unless_somebody_has_some_of_it() {
+    let mut desk = Desk::new(Policy::new(Kind::Total { limit: 2 }), 2);
+    desk.hear(1, waits(2));
+    assert_eq!(desk.round().0, [(1, 2)]);
+    // The first one has them, and may hand them back.
+    let retry = |desk: &mut Desk| {
+        desk.hear(2, waits(2));
+        for _ in 0..50 {
+            let (got, conclusion) = desk.round();
+            assert_eq!(got, []);
+            if let [(2, Code::Limit, retry_after_us)] = refused(&conclusion)[..] {
+                return retry_after_us;
+            }
+            desk.advance(100_000);
+        }
+        panic!("never refused");
+    };
+    assert!(retry(&mut desk).is_some());
+    desk.hear(
+        1,
+        Level {
+            spent_total: 2,
+            ..Level::default()
+        },
+    );
+    desk.round();
+    assert_eq!(retry(&mut desk), None);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use leasehold_key::Pattern;
 
 use crate::{
     account::Account,
+    accounts::count,
     digest,
     edit::{ACCOUNTS_MAX, BY_BYTES_MAX, CHANGES_MAX, Edit, Expect, RuleChange, Terms},
     entry::Rule,
@@ -19,6 +20,15 @@ use crate::{
 };
 
 use super::invalid;
+
+/// Users of a policy that a refusal names.
+const USERS_NAMED_MAX: usize = 10;
+
+fn no_such_policy(name: &str) -> CommandRefusal {
+    CommandRefusal::NoSuchPolicy {
+        name: name.to_owned(),
+    }
+}
 
 /// See the module.
 pub(crate) struct Draft {
@@ -173,17 +183,16 @@ impl Draft {
 
     pub(super) fn delete_policy(&mut self, name: &str, expect: &Expect) -> Judged {
         if !self.rules.policies().contains_key(name) {
-            return Err(CommandRefusal::NoSuchPolicy);
+            return Err(no_such_policy(name));
         }
-        if self.settings.default_policy.as_deref() == Some(name) {
-            return Err(CommandRefusal::PolicyInUse {
-                by: "default_policy".to_owned(),
-            });
-        }
-        if let Some(pattern) = self.rules.user_of(name) {
-            return Err(CommandRefusal::PolicyInUse {
-                by: pattern.to_string(),
-            });
+        let is_default = self.settings.default_policy.as_deref() == Some(name);
+        let default = is_default.then(|| "default_policy".to_owned());
+        let patterns = self.rules.users_of(name).map(ToString::to_string);
+        let mut users = default.into_iter().chain(patterns);
+        let by: Vec<String> = users.by_ref().take(USERS_NAMED_MAX).collect();
+        let more = count(users.count());
+        if !by.is_empty() {
+            return Err(CommandRefusal::PolicyInUse { by, more });
         }
         judge(expect, self.policy_tag(name))?;
         self.rules.delete_policy(name);
@@ -199,7 +208,7 @@ impl Draft {
     ) -> Judged {
         match &terms.rule {
             Rule::Named(name) if !self.rules.policies().contains_key(name) => {
-                return Err(CommandRefusal::NoSuchPolicy);
+                return Err(no_such_policy(name));
             }
             Rule::Named(_) => {}
             Rule::Inline(policy) => policy.validate().map_err(invalid)?,
@@ -237,7 +246,7 @@ impl Draft {
         if let Some(name) = &settings.default_policy
             && !self.rules.policies().contains_key(name)
         {
-            return Err(CommandRefusal::NoSuchPolicy);
+            return Err(no_such_policy(name));
         }
         judge(expect, Some(settings_tag(&self.settings)))?;
         if *settings == *self.settings {

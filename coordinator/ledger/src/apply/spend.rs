@@ -218,6 +218,50 @@ fn judge(account: &Account, units: u64, now_us: u64, room: Room) -> Result<(), C
     Ok(())
 }
 
+/// When so many units are free by time alone: of a period, when the next one begins, if
+/// it will have them with what is carried over into it.
+fn free_by_time(account: &Account, ledger: &Ledger, units: u64, now_us: u64) -> Option<u64> {
+    let outstanding = account.outstanding;
+    if account.books.next_period_us().is_none() {
+        return account.books.free_when(units, now_us, outstanding);
+    }
+    let free = account.books.free_in_next_period(outstanding)?;
+    (units <= free).then(|| next_period_us(account, ledger, now_us).0)
+}
+
+/// When the first period begins that may have so many units: the one after the next, with
+/// what is carried over then. None: none will, or no period has begun and one does soon.
+fn free_in_later_period(
+    account: &Account,
+    ledger: &Ledger,
+    units: u64,
+    now_us: u64,
+) -> Option<u64> {
+    account.books.next_period_us()?;
+    let (next_us, length_us) = next_period_us(account, ledger, now_us);
+    if length_us == 0 {
+        return Some(next_us);
+    }
+    let may_have = units <= account.binding.policy.kind.largest_cost();
+    may_have.then(|| next_us.saturating_add(length_us))
+}
+
+/// About when an account's next period begins, and how long the present one is by the
+/// clocks; 0: none has begun. It may be late: the leader waits for a majority.
+fn next_period_us(account: &Account, ledger: &Ledger, now_us: u64) -> (u64, u64) {
+    let late = now_us.saturating_add(PERIOD_RETRY_US);
+    let calendar = account.binding.policy.kind.calendar();
+    let period = calendar.and_then(|calendar| ledger.accounts.periods().get(calendar));
+    let next_us = match account.books.next_period_us() {
+        Some(next_us) if next_us > now_us => next_us,
+        _ => late,
+    };
+    let length_us = period.map_or(0, |period| {
+        period.end_unix_us.abs_diff(period.start_unix_us)
+    });
+    (next_us, length_us)
+}
+
 /// What to tell of a spend that was decided at `now_us`.
 fn outcome(
     account: &Account,
@@ -231,16 +275,9 @@ fn outcome(
     let retry_after_us = |code| match code {
         // Exactly when enough units are free; when time alone does not free
         // them, not before a holder's session ends.
-        Code::Limit => account
-            .books
-            .free_when(units, now_us, account.outstanding)
+        Code::Limit => free_by_time(account, ledger, units, now_us)
             .or_else(|| earliest_deadline(account, &ledger.sessions))
-            .or_else(|| {
-                // It may have more, or it is late: the leader waits for a majority.
-                let next_us = account.books.next_period_us()?;
-                let late = now_us.saturating_add(PERIOD_RETRY_US);
-                Some(if next_us > now_us { next_us } else { late })
-            })
+            .or_else(|| free_in_later_period(account, ledger, units, now_us))
             .map(|when_us| after(when_us.max(account.cooling_until_us))),
         Code::Cooldown => account.cooling_us(now_us),
         Code::TooManyAccounts => Some(ACCOUNTS_RETRY_US),

@@ -167,6 +167,14 @@ impl Books {
         }
     }
 
+    /// Units that are free when the next period begins, if nothing else happens.
+    pub(crate) fn free_in_next_period(&self, outstanding: u64) -> Option<u64> {
+        match self {
+            Self::Period(books) => books.free_in_next(outstanding),
+            _ => None,
+        }
+    }
+
     /// Whether holders tell what they spent, rather than being granted it.
     pub(crate) const fn tells(&self) -> bool {
         matches!(self, Self::Estimate(_) | Self::Unlimited)
@@ -395,6 +403,18 @@ impl Books {
             .counted_at(moment.now_us);
         let known = exact::add(self.counted_at(moment.now_us), outstanding);
         self.charge(unknown.saturating_sub(known), until_us);
+    }
+
+    /// Of a total of which so many units are used: how many have to be added before
+    /// anything is free.
+    pub(crate) fn below_zero(&self, used: u64) -> Option<u64> {
+        match self {
+            Self::Total(books) => Some(exact::add(
+                books.deficit(),
+                used.saturating_sub(books.limit()),
+            )),
+            _ => None,
+        }
     }
 
     /// Units that can be granted at `now_us`.

@@ -150,6 +150,30 @@ impl PeriodQuota {
         true
     }
 
+    /// Units that are free when the next period begins, if so many are outstanding then
+    /// and nothing else happens; none: no period has begun yet.
+    pub(crate) fn free_in_next(&self, outstanding: u64) -> Option<u64> {
+        if self.number == 0 {
+            return None;
+        }
+        let mut next = self.clone();
+        let number = self.number.saturating_add(1);
+        next.roll(
+            &Period {
+                number,
+                index: 0,
+                began_us: 0,
+                start_unix_us: 0,
+                end_unix_us: 0,
+                end_us_about: 0,
+                exhausted: 0,
+            },
+            outstanding,
+        );
+        let used = exact::add(next.counted, outstanding);
+        Some(next.limit().saturating_sub(used))
+    }
+
     pub(crate) const fn charge(&mut self, units: u64) {
         self.counted = exact::add(self.counted, units);
     }

@@ -38,6 +38,14 @@ impl Total {
         self.limit.saturating_add_signed(self.added).min(UNITS_MAX)
     }
 
+    /// By how much corrections took more than there was.
+    pub(crate) const fn deficit(&self) -> u64 {
+        match self.limit.checked_add_signed(self.added) {
+            Some(_) => 0,
+            None => self.added.unsigned_abs().saturating_sub(self.limit),
+        }
+    }
+
     /// The policy's own limit.
     pub(crate) const fn base_limit(&self) -> u64 {
         self.limit
@@ -97,8 +105,10 @@ mod tests {
         assert_eq!((books.limit(), books.counted()), (15, 3));
         assert_eq!(books.correct(-20), Some(()));
         assert_eq!((books.limit(), books.counted()), (0, 3));
+        assert_eq!(books.deficit(), 5);
         assert_eq!(books.correct(7), Some(()));
         assert_eq!(books.limit(), 2, "a negative balance is made up for first");
+        assert_eq!(books.deficit(), 0);
     }
 
     #[test]

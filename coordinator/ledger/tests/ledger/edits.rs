@@ -25,6 +25,11 @@ fn put_budget(text: &str, name: &str) -> RuleChange {
     }
 }
 
+fn no_such_policy(name: &str) -> CommandRefusal {
+    let name = name.to_owned();
+    CommandRefusal::NoSuchPolicy { name }
+}
+
 fn edit(changes: impl IntoIterator<Item = impl Into<Guarded>>) -> Edit {
     Edit {
         changes: changes.into_iter().map(Into::into).collect(),
@@ -162,7 +167,7 @@ fn an_edit_of_many_makes_all_changes_or_none_and_says_which_one_is_refused() {
     let refused = log.edit(many("nobody"));
     let why = CommandRefusal::OneOfMany {
         place: 3,
-        why: Box::new(CommandRefusal::NoSuchPolicy),
+        why: Box::new(no_such_policy("nobody")),
     };
     assert_eq!(refused, Err(why));
     assert_eq!(log.ledger.policies().len(), 1);
@@ -357,5 +362,5 @@ fn a_change_of_kind_and_a_budget_that_goes_are_foreseen() {
         .ledger
         .freeze()
         .preview(&edit([put_budget("a/**", "q")]), 0);
-    assert_eq!(refused, Err(CommandRefusal::NoSuchPolicy));
+    assert_eq!(refused, Err(no_such_policy("q")));
 }

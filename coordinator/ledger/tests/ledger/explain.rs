@@ -3,9 +3,9 @@
 //! it is told to people.
 
 use leasehold_ledger::{
-    entry::{Command, Rule},
+    entry::{Command, Entry, Roll, Rule},
     outcome::{Availability, CommandOutcome},
-    policy::Kind,
+    policy::{Calendar, Kind, PeriodUnit},
 };
 use proptest::prelude::*;
 
@@ -77,5 +77,62 @@ proptest! {
             before = (at_us, freeing.free);
         }
         prop_assert_eq!(log.ledger.digest(), digest);
+    }
+}
+
+#[test]
+fn a_forecast_of_a_period_has_what_is_carried_over_into_the_next_one() {
+    const DAY_US: u64 = 24 * 3_600_000_000;
+    let calendar = Calendar {
+        unit: PeriodUnit::Day,
+        time_zone: "UTC".to_owned(),
+        anchor: 0,
+        anchor_month: 0,
+    };
+    let day = |number: u64| {
+        let start = i64::try_from(number * DAY_US).unwrap();
+        Entry {
+            rolls: vec![Roll {
+                calendar: calendar.clone(),
+                start_unix_us: start,
+                end_unix_us: start + i64::try_from(DAY_US).unwrap(),
+                ends_in_us: DAY_US,
+            }],
+            ..Entry::default()
+        }
+    };
+    let mut log = Log::new();
+    log.command(Command::PutBudget {
+        pattern: pattern("*"),
+        rule: Rule::Inline(policy(Kind::Period {
+            limit: 10,
+            calendar: calendar.clone(),
+            carry_over: 4,
+        })),
+    });
+    log.entry(day(1));
+    let key = key("a");
+    let spend = |log: &mut Log, units| {
+        let key = key.clone();
+        match log.command(Command::Spend { key, units }) {
+            CommandOutcome::Spent(spent) => spent.refusal,
+            other => panic!("{other:?}"),
+        }
+    };
+    // What is used, what the next day has, and when 12 fit by that.
+    for (number, used, next, days) in [(1, 7, 13, 1), (2, 13, 10, 2), (3, 8, 12, 1), (4, 1, 14, 1)]
+    {
+        assert_eq!(spend(&mut log, used), None);
+        let told = log.ledger.explain(&key, 1, log.now_us());
+        let frees: Vec<u64> = told.frees.iter().map(|freeing| freeing.free).collect();
+        assert_eq!(frees, [next], "after day {number}");
+        if let Some(refusal) = spend(&mut log, 12) {
+            let wait_us = refusal.retry_after_us.unwrap();
+            assert_eq!(wait_us, days * DAY_US, "on day {number}");
+        }
+        log.advance(DAY_US);
+        log.entry(day(number + 1));
+        let account = log.ledger.account(&key).unwrap();
+        assert_eq!(account.free, next, "on day {}", number + 1);
     }
 }

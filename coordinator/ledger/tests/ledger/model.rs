@@ -160,6 +160,7 @@ fn op(
         2 => (0..3_u8).prop_map(Op::End),
         16 => (0..3_u8, 0..15_u64).prop_map(|(session, units)| Op::Grant(session, units)),
         12 => (0..12_u64).prop_map(Op::Spend),
+        4 => (0..3_u8, 0..4_u64).prop_map(|(name, units)| Op::SpendOnce(name, units)),
         24 => said().prop_map(Op::Sync),
         10 => (0..6_u8, 0..3_u8, 0..10_u64)
             .prop_map(|(session, lease, spent)| Op::Settle(session, lease, spent)),

@@ -74,6 +74,8 @@ pub(crate) struct Model {
     pub(crate) cooldown_us: u64,
     pub(crate) cooling_until_us: u64,
     pub(crate) periods: BTreeMap<Calendar, Bounds>,
+    /// What was admitted under a name, and until when that is known.
+    pub(crate) names: BTreeMap<String, (u64, u64)>,
     /// By id: what was asked, what came of it, and when.
     pub(crate) corrections: BTreeMap<u8, (Change, i64, u64)>,
     pub(crate) lifetime: Lifetime,
@@ -97,6 +99,7 @@ impl Model {
             cooldown_us: 0,
             cooling_until_us: 0,
             periods: BTreeMap::new(),
+            names: BTreeMap::new(),
             corrections: BTreeMap::new(),
             lifetime: Lifetime::default(),
             epoch: 0,
@@ -110,6 +113,12 @@ impl Model {
 
     pub(crate) fn limit(&self) -> u64 {
         self.counted.limit(&self.kind)
+    }
+
+    /// The units that were admitted under a name, if that is known still.
+    pub(crate) fn known_under(&self, name: &str) -> Option<u64> {
+        let (units, until_us) = self.names.get(name)?;
+        (self.now_us < *until_us).then_some(*units)
     }
 
     /// The largest cost that may be admitted once, with what is carried over or added.
@@ -133,6 +142,36 @@ impl Model {
         } else {
             self.now_us + 1_000_000
         })
+    }
+
+    /// When a period begins that has so many units free, nothing else happening: the next
+    /// one, with what is carried over into it.
+    pub(crate) fn free_in_next_when(&self, units: u64) -> Option<u64> {
+        self.ends_us()?;
+        let mut next = self.counted.clone();
+        next.roll(&self.kind, self.outstanding(), 0);
+        let used = next.units() + self.outstanding();
+        let fits = units + used <= next.limit(&self.kind);
+        fits.then(|| self.next_period_us()).flatten()
+    }
+
+    /// The same of the one after that, which has what the policy allows at the most; or
+    /// when the first one of all begins.
+    pub(crate) fn free_in_later_when(&self, units: u64) -> Option<u64> {
+        let Kind::Period {
+            limit, carry_over, ..
+        } = &self.kind
+        else {
+            return None;
+        };
+        let next_us = self.next_period_us()?;
+        match self.periods.get(self.kind.calendar()?) {
+            None => Some(next_us),
+            Some(bounds) => {
+                let length_us = bounds.end_unix_us.abs_diff(bounds.start_unix_us);
+                (units <= limit + carry_over).then(|| next_us.saturating_add(length_us))
+            }
+        }
     }
 
     /// When the present period of the kind's calendar is said to end.

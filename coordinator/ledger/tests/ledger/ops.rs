@@ -23,6 +23,8 @@ pub(crate) enum Op {
     End(u8),
     Grant(u8, u64),
     Spend(u64),
+    /// Under one of a few names.
+    SpendOnce(u8, u64),
     Sync(Said),
     Settle(u8, u8, u64),
     /// A rule, and its cool-down.

@@ -215,6 +215,11 @@ impl Play {
                 return;
             }
             Op::Spend(units) => Command::Spend { key, units: *units },
+            Op::SpendOnce(name, units) => Command::SpendOnce {
+                key,
+                units: *units,
+                idempotency_key: name.to_string(),
+            },
             Op::Sync(said) => {
                 let sync = self.sync(before.newest(said.session), said);
                 entry.syncs.push(sync);
@@ -389,6 +394,11 @@ impl Play {
                 }
             }
             Command::Spend { units, .. } => self.check_spend(*units, outcome),
+            Command::SpendOnce {
+                units,
+                idempotency_key,
+                ..
+            } => self.check_spend_once(idempotency_key, *units, outcome),
             Command::CorrectPeriod(roll) => {
                 let done = model.correct_period(roll).is_some();
                 assert_eq!(
@@ -430,6 +440,33 @@ impl Play {
         model.edit(&policy.kind, policy.cooldown_us, self.log.index());
     }
 
+    /// What was admitted under a name is charged once, for as long as it is known.
+    fn check_spend_once(&mut self, name: &str, units: u64, outcome: &CommandOutcome) {
+        match self.model.known_under(name) {
+            None => {
+                self.check_spend(units, outcome);
+                let is_admitted =
+                    matches!(outcome, CommandOutcome::Spent(spent) if spent.refusal.is_none());
+                if is_admitted && units > 0 {
+                    let ttl_us = self.log.ledger.settings().idempotency_ttl_us;
+                    let until_us = self.model.now_us + ttl_us;
+                    self.model.names.insert(name.to_owned(), (units, until_us));
+                }
+            }
+            Some(same) if same == units => {
+                let CommandOutcome::Spent(spent) = outcome else {
+                    panic!("{outcome:?}")
+                };
+                assert!(spent.repeated && spent.refusal.is_none(), "{spent:?}");
+                assert_eq!(spent.free, self.model.free());
+            }
+            Some(_) => assert_eq!(
+                *outcome,
+                CommandOutcome::Refused(CommandRefusal::IdempotencyKeyReused)
+            ),
+        }
+    }
+
     fn check_spend(&mut self, units: u64, outcome: &CommandOutcome) {
         let index = self.log.index();
         let model = &mut self.model;
@@ -453,8 +490,12 @@ impl Play {
                     .map(|holder| holder.deadline_us)
                     .min()
             };
-            let when_us = model.free_when(units).or_else(earliest);
-            let when_us = when_us.or_else(|| model.next_period_us());
+            let by_time_us = match model.kind.calendar() {
+                Some(_) => model.free_in_next_when(units),
+                None => model.free_when(units),
+            };
+            let when_us = by_time_us.or_else(earliest);
+            let when_us = when_us.or_else(|| model.free_in_later_when(units));
             let after = |when_us: u64| when_us.max(model.cooling_until_us) - model.now_us;
             Some((Code::Limit, when_us.map(after)))
         } else {

@@ -1,6 +1,7 @@
 //! After a restore, nothing of any kind is free that the cluster before may have used.
 
 use leasehold_ledger::{
+    AfterRestore,
     correction::Change,
     entry::{Command, Entry, Roll, Rule},
     outcome::CommandOutcome,
@@ -63,6 +64,38 @@ fn spend(log: &mut Log, name: &str, units: u64) -> bool {
     spent.refusal.is_none()
 }
 
+fn after_restore(log: &Log, name: &str) -> Option<AfterRestore> {
+    let told = log.ledger.explain(&key(name), 1, log.now_us());
+    told.after_restore
+}
+
+#[test]
+fn time_frees_what_a_window_and_permits_may_have_used_and_an_explanation_says_when() {
+    let window = Kind::SlidingWindow {
+        limit: 5,
+        window_us: 60_000_000,
+    };
+    for (kind, frees_s) in [(window, 70), (Kind::Concurrency { limit: 5 }, 10)] {
+        let mut log = with("a", kind);
+        let backup = log.ledger.clone();
+        log.begin_from(&backup, 7, 10_000_000);
+        let told = log.ledger.explain(&key("a"), 1, log.now_us());
+        let Some(AfterRestore::FreesIn(frees_us)) = told.after_restore else {
+            panic!("{told:?}");
+        };
+        // Drift and ticks come on top.
+        let earliest_us = frees_s * 1_000_000;
+        assert!(
+            (earliest_us..earliest_us + 1_000_000).contains(&frees_us),
+            "{frees_us}"
+        );
+        log.advance(frees_us - 1);
+        assert!(after_restore(&log, "a").is_some());
+        log.advance(1);
+        assert_eq!(after_restore(&log, "a"), None);
+    }
+}
+
 #[test]
 fn a_day_that_began_before_the_restore_is_not_spent_twice() {
     let mut log = with("daily/*", daily());
@@ -76,6 +109,10 @@ fn a_day_that_began_before_the_restore_is_not_spent_twice() {
     assert!(log.entry(day(2, DAY_US / 2)).rolled);
     for name in ["daily/known", "daily/new"] {
         assert!(!spend(&mut log, name, 1), "{name}: Tuesday may be spent");
+        assert_eq!(
+            after_restore(&log, name),
+            Some(AfterRestore::UntilNextPeriod)
+        );
     }
     // Wednesday is nobody else's, and has nothing of Tuesday.
     log.advance(DAY_US / 2);
@@ -86,6 +123,7 @@ fn a_day_that_began_before_the_restore_is_not_spent_twice() {
             !spend(&mut log, name, 1),
             "{name}: nothing was carried over"
         );
+        assert_eq!(after_restore(&log, name), None, "it was spent here");
     }
 }
 
@@ -115,6 +153,7 @@ fn a_total_has_nothing_free_until_it_is_corrected() {
     log.begin_from(&backup, 7, 10_000_000);
     log.advance(400 * DAY_US);
     assert!(!spend(&mut log, "credits", 1));
+    assert_eq!(after_restore(&log, "credits"), Some(AfterRestore::ForGood));
     let corrected = log.command(Command::Correct {
         key: key("credits"),
         id: "after-restore".to_owned(),

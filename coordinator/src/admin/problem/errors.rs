@@ -58,8 +58,8 @@ impl From<ChangeError> for Problem {
 impl From<CommandRefusal> for Problem {
     fn from(refusal: CommandRefusal) -> Self {
         match refusal {
-            CommandRefusal::NoSuchPolicy => {
-                Self::new(Kind::NoSuchPolicy, "no policy has this name")
+            CommandRefusal::NoSuchPolicy { name } => {
+                Self::new(Kind::NoSuchPolicy, format!("no policy is called {name}"))
             }
             CommandRefusal::NoSuchBudget => {
                 Self::new(Kind::NoSuchBudget, "no budget has this pattern")
@@ -68,10 +68,24 @@ impl From<CommandRefusal> for Problem {
                 Kind::NoSuchSession,
                 "no live session has this id; it may have expired",
             ),
-            CommandRefusal::PolicyInUse { by } => Self::new(
-                Kind::PolicyInUse,
-                format!("used by {by}: change or delete that first"),
-            ),
+            CommandRefusal::PolicyInUse { by, more } => {
+                let first = if by.len() > 1 || more > 0 {
+                    "those"
+                } else {
+                    "that"
+                };
+                let rest = match more {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                Self::new(
+                    Kind::PolicyInUse,
+                    format!(
+                        "used by {}{rest}: change or delete {first} first",
+                        by.join(", ")
+                    ),
+                )
+            }
             CommandRefusal::TooManySessions { limit } => Self::new(
                 Kind::TooManySessions,
                 format!("sessions_per_identity_max ({limit}) is reached"),

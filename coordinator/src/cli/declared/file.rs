@@ -30,7 +30,8 @@ const ANSWERED: [&str; 2] = ["version", "etag"];
 impl Declared {
     /// Reads a file, YAML or JSON.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let value: Value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+        let value: Value = serde_saphyr::from_str(text)
+            .map_err(|error| why_unreadable(text, &error.to_string()))?;
         let Value::Object(file) = value else {
             return Err("it must have policies and budgets, as in policies: [...]".to_owned());
         };
@@ -116,6 +117,39 @@ impl Declared {
         file.insert("budgets".to_owned(), budgets.collect());
         file.into()
     }
+}
+
+/// What is wrong with a file, in words that do not need its parser's manual.
+fn why_unreadable(text: &str, why: &str) -> String {
+    if why.contains("from_str_multiple") {
+        return "it has several documents (---): put all of it into one".to_owned();
+    }
+    if let Some(line) = text.lines().position(begins_with_a_star) {
+        return format!(
+            "line {}: a text that begins with * must be in quotation marks, as in pattern: \"**\"",
+            line.saturating_add(1)
+        );
+    }
+    why.to_owned()
+}
+
+/// Whether a line has a value that begins with `*`, which means something else in YAML.
+fn begins_with_a_star(line: &str) -> bool {
+    let line = line.split(" #").next().unwrap_or_default();
+    let mut before = ' ';
+    let mut is_quoted = None;
+    for letter in line.chars() {
+        match (is_quoted, letter) {
+            (None, '"' | '\'') => is_quoted = Some(letter),
+            (Some(quote), letter) if letter == quote => is_quoted = None,
+            (None, '*') if matches!(before, ':' | '-' | ',' | '[' | '{') => return true,
+            _ => {}
+        }
+        if !letter.is_whitespace() {
+            before = letter;
+        }
+    }
+    false
 }
 
 /// An item's name, and its other fields.
@@ -290,9 +324,23 @@ budgets:
             ),
             ("policies: []\npolicies: []", "duplicate"),
             ("policies: [", "unclosed"),
+            (
+                "budgets:\n  - pattern: *\n    policy: p",
+                "line 2: a text that begins with * must be in quotation marks",
+            ),
+            (
+                "budgets: [{pattern: **, policy: p}]",
+                "line 1: a text that begins with * must be in quotation marks",
+            ),
+            (
+                "budgets:\n  - {pattern: \"**\", policy: p}\n  - pattern: */a\n    policy: p",
+                "line 3: a text",
+            ),
+            ("policies: []\n---\npolicies: []", "several documents"),
         ] {
             let said = Declared::parse(text).unwrap_err();
             assert!(said.contains(why), "{text}: {said}");
+            assert!(!said.contains("from_str"), "{text}: {said}");
         }
     }
 }

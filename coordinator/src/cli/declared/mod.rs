@@ -65,7 +65,7 @@ impl ApplyFlags {
                 kept.join(", ")
             ));
         }
-        let value = json!({
+        let mut value = json!({
             "dry_run": self.dry_run,
             "changes": plan.iter().map(Change::value).collect::<Vec<_>>(),
             "left_alone": kept,
@@ -79,7 +79,11 @@ impl ApplyFlags {
             return Ok(Answer { text, value });
         }
         if self.dry_run {
-            lines.extend(foreseen(remote, &plan, &present).await?);
+            let tried = foreseen(remote, &plan, &present).await?;
+            for (what, effect) in &tried {
+                tell(&mut lines, what, effect);
+            }
+            value["effects"] = tried.into_iter().map(effect_value).collect();
             lines.push(format!(
                 "{} would change, nothing was changed",
                 many(plan.len())
@@ -194,8 +198,8 @@ async fn foreseen(
     remote: &Remote,
     plan: &[Change],
     present: &Declared,
-) -> Result<Vec<String>, CliError> {
-    let mut lines = Vec::new();
+) -> Result<Vec<(String, Value)>, CliError> {
+    let mut all = Vec::new();
     let edited = plan.iter().filter(|change| {
         let is_there = present.policies.contains_key(&change.name);
         change.thing == Thing::Policy && is_there
@@ -204,7 +208,7 @@ async fn foreseen(
         if let Deed::Put { body, .. } = &change.deed {
             let path = format!("{}?dry_run=true", change.path()?);
             let tried = put(remote, &path, body).await?;
-            tell(&mut lines, &format!("policy {}", change.name), &tried);
+            all.push((format!("policy {}", change.name), tried));
         }
     }
     let budgets: Vec<Value> = plan
@@ -215,7 +219,7 @@ async fn foreseen(
     for part in parts(&budgets) {
         let body = json!({ "budgets": part });
         let tried = put(remote, "/v1/budgets?dry_run=true", &body).await?;
-        tell(&mut lines, "the budgets", &tried);
+        all.push(("the budgets".to_owned(), tried));
     }
     let deleted = plan
         .iter()
@@ -223,9 +227,17 @@ async fn foreseen(
     for change in deleted.take(TRIED_MAX) {
         let path = format!("{}?dry_run=true", change.path()?);
         let tried = delete_if(remote, &path, &Condition::Anything).await?;
-        tell(&mut lines, &format!("budget {}", change.name), &tried);
+        all.push((format!("budget {}", change.name), tried));
     }
-    Ok(lines)
+    Ok(all)
+}
+
+/// What was tried, and what it would do, in the API's own fields.
+fn effect_value((what, mut effect): (String, Value)) -> Value {
+    if let Value::Object(fields) = &mut effect {
+        fields.insert("of".to_owned(), what.into());
+    }
+    effect
 }
 
 /// What concerns nobody needs no words.

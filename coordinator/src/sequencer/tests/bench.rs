@@ -122,7 +122,14 @@ impl Bench {
         let (queue, items) = mpsc::channel(QUEUE_MAX);
         let (leadership, now) = watch::channel(now);
         let stop = CancellationToken::new();
-        let sequencer = Sequencer::new(log.clone(), items, now, stop.clone(), settings);
+        let sequencer = Sequencer::new(
+            log.clone(),
+            items,
+            now,
+            stop.clone(),
+            settings,
+            Shadowed::default(),
+        );
         Self {
             log,
             queue,
