@@ -390,3 +390,100 @@ fn of_account(account: &AccountView, refusal: Option<Refusal>, said: &mut Vec<St
         ));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use leasehold_key::Pattern;
+    use leasehold_ledger::{
+        Ledger,
+        entry::{Command, Entry, Roll},
+        policy::{Calendar, PeriodUnit, Policy},
+    };
+
+    use super::*;
+
+    const DAY_US: i64 = 24 * 3_600_000_000;
+
+    /// Budgets of three kinds in a cluster that begins from a backup, in the middle of a
+    /// day.
+    fn restored() -> Ledger {
+        let days = Calendar {
+            unit: PeriodUnit::Day,
+            time_zone: "UTC".to_owned(),
+            anchor: 0,
+            anchor_month: 0,
+        };
+        let kinds = [
+            (
+                "window",
+                PolicyKind::SlidingWindow {
+                    limit: 5,
+                    window_us: 60_000_000,
+                },
+            ),
+            (
+                "period",
+                PolicyKind::Period {
+                    limit: 5,
+                    calendar: days.clone(),
+                    carry_over: 0,
+                },
+            ),
+            ("total", PolicyKind::Total { limit: 5 }),
+        ];
+        let mut ledger = Ledger::new();
+        let commands = kinds.map(|(name, kind)| Command::PutBudget {
+            pattern: Pattern::parse(name).unwrap(),
+            rule: Rule::Inline(Policy::new(kind)),
+        });
+        let entry = Entry {
+            now_us: 1_000_000,
+            rolls: vec![Roll {
+                calendar: days,
+                start_unix_us: DAY_US,
+                end_unix_us: 2 * DAY_US,
+                ends_in_us: 1_000_000_000,
+            }],
+            commands: commands.into(),
+            ..Entry::default()
+        };
+        ledger.apply(1, &entry);
+        ledger.restored(7, 0).0
+    }
+
+    #[test]
+    fn what_a_restore_left_is_said_with_what_helps() {
+        let ledger = restored();
+        for (name, helps) in [
+            (
+                "window",
+                "ms more before the first of it is free (after_restore)",
+            ),
+            (
+                "period",
+                "the next one has its units, and a reset frees this one (after_restore)",
+            ),
+            (
+                "total",
+                "adjust it by what it should have left (after_restore)",
+            ),
+        ] {
+            let key = Key::parse(name).unwrap();
+            let now_us = ledger.now_us();
+            let told = ledger.explain(&key, 1, now_us);
+            let body = body(&key, 1, &told, now_us, &Shadowed::default());
+            assert!(body.after_restore && !body.admitted, "{body:?}");
+            assert!(
+                body.remarks.iter().any(|remark| remark.ends_with(helps)),
+                "{name}: {:?}",
+                body.remarks
+            );
+        }
+        let fresh = Ledger::new();
+        let key = Key::parse("total").unwrap();
+        let told = fresh.explain(&key, 1, 1);
+        assert!(!body(&key, 1, &told, 1, &Shadowed::default()).after_restore);
+    }
+}

@@ -7,7 +7,7 @@ use super::{
     Answer, CliError, Remote, corrections,
     http::{get, post, post_with},
     table::{facts, table},
-    text::{duration_field, encoded, field, items, key_path, moment_field, rule},
+    text::{duration_field, encoded, field, items, key_path, moment_field, rule, wait_field},
 };
 
 #[derive(Debug, Subcommand)]
@@ -159,7 +159,7 @@ pub(super) fn one_account(account: &Value) -> String {
         ("outstanding", field(account, "outstanding")),
         ("free", field(account, "free")),
         ("debt", field(account, "debt")),
-        ("more free in", duration_field(account, "next_free_ms")),
+        ("more free in", wait_field(account, "next_free_ms")),
     ];
     if let Some(period) = account.get("period") {
         pairs.push((
@@ -184,7 +184,7 @@ pub(super) fn one_account(account: &Value) -> String {
         pairs.push(("shadow", what));
     }
     if account.get("cooling_ms").is_some() {
-        let cooling = duration_field(account, "cooling_ms");
+        let cooling = wait_field(account, "cooling_ms");
         pairs.push(("cooling down", format!("refused for {cooling}")));
     }
     if let Some(corrected) = account.get("corrected").and_then(Value::as_i64) {

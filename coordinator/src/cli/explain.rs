@@ -8,7 +8,7 @@ use super::{
     corrections::history,
     http::get,
     table::table,
-    text::{duration_field, encoded, field, items, plain, rule},
+    text::{encoded, field, items, plain, rule, wait_field},
 };
 
 pub(super) async fn explain(remote: &Remote, key: &str, units: u64) -> Result<Answer, CliError> {
@@ -34,7 +34,7 @@ fn told(value: &Value) -> String {
         .iter()
         .map(|freeing| {
             vec![
-                duration_field(freeing, "in_ms"),
+                wait_field(freeing, "in_ms"),
                 field(freeing, "units"),
                 field(freeing, "free"),
             ]
@@ -55,7 +55,7 @@ fn verdict(value: &Value) -> String {
     let Some(refusal) = value.get("refusal") else {
         return format!("{key}: {units} would be admitted now");
     };
-    let retry = match duration_field(refusal, "retry_after_ms") {
+    let retry = match wait_field(refusal, "retry_after_ms") {
         never if never == "-" => "time alone does not help".to_owned(),
         after => format!("try again in {after}"),
     };

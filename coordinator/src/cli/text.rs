@@ -29,6 +29,33 @@ pub(super) fn duration_field(value: &Value, name: &str) -> String {
         .map_or_else(|| "-".to_owned(), duration)
 }
 
+/// A field in milliseconds as a time to wait; `-` for null and absent.
+pub(super) fn wait_field(value: &Value, name: &str) -> String {
+    value
+        .get(name)
+        .and_then(Value::as_u64)
+        .map_or_else(|| "-".to_owned(), wait)
+}
+
+/// A time to wait, as people count it: a long one in days and hours or in hours and
+/// minutes, rounded up.
+fn wait(ms: u64) -> String {
+    const MINUTE: u64 = 60_000;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    let (large, small, names) = match ms {
+        ..HOUR => return duration(ms),
+        HOUR..DAY => (HOUR, MINUTE, ("h", "m")),
+        DAY.. => (DAY, HOUR, ("d", "h")),
+    };
+    let smalls = ms.div_ceil(small);
+    let (whole, rest) = (smalls / (large / small), smalls % (large / small));
+    match rest {
+        0 => format!("{whole}{}", names.0),
+        rest => format!("{whole}{} {rest}{}", names.0, names.1),
+    }
+}
+
 /// A field in milliseconds since 1970 as a moment in UTC; `-` for null and absent.
 pub(super) fn moment_field(value: &Value, name: &str) -> String {
     value
@@ -282,6 +309,17 @@ mod tests {
         assert_eq!(duration(90_000), "90s");
         assert_eq!(duration(1_250), "1.250s");
         assert_eq!(duration(0), "0ms");
+        for (ms, text) in [
+            (7_000, "7s"),
+            (3_599_999, "3599.999s"),
+            (3_600_000, "1h"),
+            (3_600_001, "1h 1m"),
+            (86_399_999, "24h"),
+            (86_400_000, "1d"),
+            (10_908_699_967, "126d 7h"),
+        ] {
+            assert_eq!(wait(ms), text);
+        }
         for text in [
             "",
             "60",
