@@ -4,7 +4,7 @@ use std::{io::Write, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::{config::Config, serve};
+use crate::{config::Config, import::ImportFlags, serve};
 
 /// Brings Leasehold's quotas to Envoy, nginx, Traefik, Caddy and HAProxy.
 #[derive(Debug, Parser)]
@@ -15,7 +15,8 @@ struct Cli {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 done · 1 failed · 2 wrong usage or configuration · 3 cannot listen
+Exit codes: 0 done · 1 failed · 2 wrong usage or configuration · 3 cannot listen, or nobody \
+answers · 9 `import --dry-run` would change something
 Every error ends with a code in parentheses; deploy/runbook.md says what to do about each.";
 
 #[derive(Debug, Subcommand)]
@@ -24,6 +25,8 @@ enum Command {
     Serve(ConfigFlags),
     /// Say whether a configuration can be taken
     CheckConfig(ConfigFlags),
+    /// Make a coordinator's policies and budgets what files of envoyproxy/ratelimit say
+    Import(ImportFlags),
 }
 
 #[derive(Debug, Args)]
@@ -42,6 +45,7 @@ pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(flags) => serve(&flags),
         Command::CheckConfig(flags) => check_config(&flags),
+        Command::Import(flags) => flags.run(),
     }
 }
 

@@ -6,6 +6,9 @@
 //! taken anew by [`reload`] when it changes), sockets ([`listen`], [`serve`]), and what
 //! operators look at ([`health`], [`metrics`]).
 //!
+//! [`import`] makes a coordinator's budgets what files of envoyproxy/ratelimit say, which
+//! [`ratelimit`] reads.
+//!
 //! It knows the client crate and nothing of the coordinator's inside.
 
 mod agent;
@@ -14,6 +17,7 @@ pub mod cli;
 mod config;
 mod decide;
 mod health;
+pub mod import;
 mod listen;
 mod metrics;
 pub mod ratelimit;

@@ -39,6 +39,7 @@ mod rules;
 mod segment;
 mod yaml;
 
+pub use name::policy_name;
 pub use plan::{Plan, Planned};
 pub use problem::{Problem, Problems};
 pub use read::Config;

@@ -11,11 +11,12 @@ const MARK: &str = "--";
 /// Hexadecimal digits of a digest.
 const DIGITS: usize = 12;
 
-/// The name of the policy of the budget with a pattern: `messaging.message_type-marketing.to_number`
+/// The name of the policy that an import makes for the budget with a pattern: `messaging.message_type-marketing.to_number`
 /// for `messaging/message_type=marketing/to_number=*`.
 ///
 /// A pattern that says more than a name can is shortened, and a digest of it is added.
-pub(super) fn of(pattern: &Pattern) -> String {
+#[must_use]
+pub fn policy_name(pattern: &Pattern) -> String {
     if let Some(name) = plain(pattern.as_str()) {
         return name;
     }
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     fn name(pattern: &str) -> String {
-        of(&Pattern::parse(pattern).unwrap())
+        policy_name(&Pattern::parse(pattern).unwrap())
     }
 
     #[test]
@@ -124,7 +125,7 @@ mod tests {
             let mut names = HashMap::new();
             for text in patterns {
                 let Ok(pattern) = Pattern::parse(&text) else { continue };
-                let name = of(&pattern);
+                let name = policy_name(&pattern);
                 prop_assert!((1..=64).contains(&name.len()));
                 prop_assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)));
                 if let Some(other) = names.insert(name, pattern.clone()) {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::{
     Place,
     descriptor::{Descriptor, Domain, Limit, Rate, Unit},
-    name,
+    name::policy_name,
     read::can_be_shown,
 };
 
@@ -52,7 +52,7 @@ impl Plan {
                     file: file.to_owned(),
                     at: limit.at,
                     pattern: limit.pattern.clone(),
-                    name: name::of(&limit.pattern),
+                    name: policy_name(&limit.pattern),
                     policy: policy(limit),
                 });
             }
