@@ -19,7 +19,7 @@ use crate::{
 /// How long `close` waits for the coordinator.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 /// What a request is told to wait when the client has no room for its key.
-const ROOM_AFTER: Duration = Duration::from_secs(1);
+pub(crate) const ROOM_AFTER: Duration = Duration::from_secs(1);
 
 /// One holder: one session with the coordinator, shared by all clones.
 ///

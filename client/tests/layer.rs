@@ -20,7 +20,7 @@ use fake::{Fake, builder};
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use leasehold_client::{
-    Client,
+    Client, Key,
     http::{Answers, Reason},
     tower::{Charge, Identify, Missing, QuotaLayer, header},
 };
@@ -272,6 +272,22 @@ async fn keys_beyond_the_clients_bound_are_503() {
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(headers["retry-after"], "1");
     drop(held);
+}
+
+#[tokio::test]
+async fn one_key_is_spent_and_rendered_at_once() {
+    let (_fake, client) = client(&[("tenant/acme", 2)]).await;
+    let answers = Answers::default();
+    let key = || Key::parse("tenant/acme").unwrap();
+    let answer = answers.spend(&client, key(), 2).await;
+    assert!(answer.is_allowed && answer.body.is_none());
+    let answer = answers.spend(&client, key(), 1).await;
+    assert_eq!(answer.reason, Some(Reason::QuotaExceeded));
+    assert!(answer.retry_after >= Some(Duration::from_secs(59)));
+    let [shown] = &answer.shown[..] else {
+        panic!("{:?}", answer.shown);
+    };
+    assert_eq!((shown.limit, shown.remaining), (100, 0));
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ use bytes::Bytes;
 
 use self::{fields::seconds_up, shown::Part};
 pub use self::{reason::Reason, shown::Shown};
-use crate::{Budget, JointVerdict, Verdict};
+use crate::{Budget, BudgetError, Client, Code, JointVerdict, Key, Verdict, client::ROOM_AFTER};
 
 const DEGRADED: HeaderName = HeaderName::from_static("quota-degraded");
 /// The policy's failure mode let the request through.
@@ -139,6 +139,24 @@ impl Answers {
             Part::of(budget.quota()?.as_ref(), budget.peek(), index, units)
         });
         self.render(told, parts.collect(), self.draw())
+    }
+
+    /// Spends units of one key, and renders what that was told.
+    pub async fn spend(&self, client: &Client, key: Key, units: u64) -> Answer {
+        match client.budget_of(key) {
+            Ok(budget) => self.answer(budget.spend(units).await, &[(&budget, units)]),
+            Err(error) => self.no_room(&error),
+        }
+    }
+
+    /// The answer where the client has as many keys as it may.
+    pub(crate) fn no_room(&self, error: &BudgetError) -> Answer {
+        tracing::warn!(%error, "a request is refused");
+        let verdict = Verdict::Denied {
+            code: Code::TooManyKeys,
+            retry_after: Some(ROOM_AFTER),
+        };
+        self.answer(verdict, &[])
     }
 
     /// Renders a refusal for which no budget was asked.

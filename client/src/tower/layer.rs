@@ -1,6 +1,6 @@
 //! The layer, and what it does about a request before anybody serves it. Knows no server.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use http::request::Parts;
 use tower_layer::Layer;
@@ -10,12 +10,9 @@ use super::{
     service::QuotaService,
 };
 use crate::{
-    Budget, Client, Code, Verdict,
+    Budget, BudgetError, Client,
     http::{Answer, Answers, Reason},
 };
-
-/// When it is worth trying again if the client has no room for the key.
-const ROOM_AFTER: Duration = Duration::from_secs(1);
 
 type Exempt = dyn Fn(&Parts) -> bool + Send + Sync;
 type InLane = dyn Fn(&Parts) -> Option<String> + Send + Sync;
@@ -140,7 +137,7 @@ impl<S> Layer<S> for QuotaLayer {
 enum Unasked {
     For(Reason),
     /// The client has as many keys as it may.
-    NoRoom,
+    NoRoom(BudgetError),
 }
 
 impl Rules {
@@ -153,13 +150,7 @@ impl Rules {
             Ok(parts) if parts.is_empty() => return None,
             Ok(parts) => self.spend(request, parts).await,
             Err(Unasked::For(reason)) => self.answers.refusal(reason, None),
-            Err(Unasked::NoRoom) => {
-                let verdict = Verdict::Denied {
-                    code: Code::TooManyKeys,
-                    retry_after: Some(ROOM_AFTER),
-                };
-                self.answers.answer(verdict, &[])
-            }
+            Err(Unasked::NoRoom(error)) => self.answers.no_room(&error),
         };
         if let Some(hook) = &self.hook {
             hook(request, &mut answer);
@@ -177,10 +168,7 @@ impl Rules {
                 Due::Nobody => return Err(Unasked::For(Reason::NoIdentity)),
                 Due::Refused(reason) => return Err(Unasked::For(reason)),
             };
-            let budget = self.client.budget_of(key).map_err(|error| {
-                tracing::warn!(%error, "a request is refused");
-                Unasked::NoRoom
-            })?;
+            let budget = self.client.budget_of(key).map_err(Unasked::NoRoom)?;
             parts.push((budget, units));
         }
         Ok(parts)

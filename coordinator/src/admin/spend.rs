@@ -22,6 +22,10 @@ use super::{
     problem::{Kind, Problem},
 };
 
+/// The greatest integer of a structured field (RFC 9651, section 3.3.1): a greater one
+/// would make the whole field unreadable.
+const FIELD_INTEGER_MAX: u64 = 999_999_999_999_999;
+
 /// Names a request: the same again is charged once.
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
@@ -238,7 +242,10 @@ pub(super) fn rate_limit(
         PolicyKind::TokenBucket { refill: 0, .. } | PolicyKind::Paced { refill: 0, .. } => None,
         kind => Some(kind.own_timescale_us()),
     };
-    let mut rule = format!("\"{name}\";q={}", policy.kind.limit());
+    let mut rule = format!(
+        "\"{name}\";q={}",
+        policy.kind.limit().min(FIELD_INTEGER_MAX)
+    );
     if let Some(us) = window_us {
         rule.push_str(&format!(";w={}", seconds_up(us)));
     }
@@ -249,7 +256,7 @@ pub(super) fn rate_limit(
         .map_or(outcome.reset_us, |retry_us| {
             retry_us.min(outcome.reset_us.max(1))
         });
-    let mut state = format!("\"{name}\";r={}", outcome.free);
+    let mut state = format!("\"{name}\";r={}", outcome.free.min(FIELD_INTEGER_MAX));
     if wait_us > 0 {
         state.push_str(&format!(";t={}", seconds_up(wait_us)));
     }
@@ -320,6 +327,11 @@ mod tests {
         assert_eq!(
             headers(bucket, "b", 3, 1, None),
             r#"ratelimit-policy: "b";q=20;w=12 | ratelimit: "b";r=3;t=1"#
+        );
+        let huge = PolicyKind::Total { limit: 1 << 53 };
+        assert_eq!(
+            headers(huge, "h", 1 << 53, 0, None),
+            r#"ratelimit-policy: "h";q=999999999999999 | ratelimit: "h";r=999999999999999"#
         );
         let dry = PolicyKind::TokenBucket {
             capacity: 20,
