@@ -68,8 +68,11 @@ fn serve(flags: &ConfigFlags) -> ExitCode {
 
 fn check_config(flags: &ConfigFlags) -> ExitCode {
     match Config::load(&flags.config, flags.insecure) {
-        Ok(_) => {
-            let line = format!("{} can be taken\n", flags.config.display());
+        Ok(config) => {
+            let mut line = format!("{} can be taken\n", flags.config.display());
+            for note in config.notes() {
+                line.push_str(&format!("note: {note}\n"));
+            }
             // A reader that went away is no error.
             let _ = std::io::stdout().write_all(line.as_bytes());
             ExitCode::SUCCESS

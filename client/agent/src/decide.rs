@@ -132,17 +132,17 @@ impl Decider {
             }
             mildest = mark(mildest, verdict);
         }
-        match spent.as_slice() {
-            [] => allowed(mildest),
-            [(index, part)] => {
-                let verdict = self.spend(&part.budget, part.units, lane).await;
+        match (spent.as_slice(), lane) {
+            ([], _) => allowed(mildest),
+            ([(index, part)], None) => {
+                let verdict = self.spend(&part.budget, part.units).await;
                 if verdict.is_allowed() {
                     allowed(mark(mildest, verdict))
                 } else {
                     refused(verdict, *index, &part.budget)
                 }
             }
-            several => {
+            (several, lane) => {
                 let list = || several.iter().map(|(_, part)| (&part.budget, part.units));
                 let at_once = || self.client.try_spend_all(list());
                 let is_empty = |told: &JointVerdict| told.verdict == Verdict::Empty;
@@ -167,20 +167,11 @@ impl Decider {
         }
     }
 
-    async fn spend(&self, budget: &Budget, units: u64, lane: Option<&str>) -> Verdict {
+    async fn spend(&self, budget: &Budget, units: u64) -> Verdict {
+        let at_once = || budget.try_spend(units);
         let is_empty = |verdict: &Verdict| *verdict == Verdict::Empty;
-        match lane {
-            None => {
-                let at_once = || budget.try_spend(units);
-                self.promptly(|| budget.spend(units), at_once, is_empty)
-                    .await
-            }
-            Some(name) => {
-                let lane = &budget.lane(name);
-                let at_once = || lane.try_spend(units);
-                self.promptly(|| lane.spend(units), at_once, is_empty).await
-            }
-        }
+        self.promptly(|| budget.spend(units), at_once, is_empty)
+            .await
     }
 
     /// Whether one unit would be refused now: it is reserved and handed back, so that

@@ -103,6 +103,9 @@ impl Watcher {
             Ok(config) => {
                 let needs_restart = self.fixed.differences(&config.fixed);
                 tracing::info!(path, "the configuration is taken");
+                for note in config.notes() {
+                    tracing::warn!("{note}");
+                }
                 if !needs_restart.is_empty() {
                     let fields = needs_restart.join(", ");
                     tracing::warn!(path, fields, "changed, and in force after a restart only");

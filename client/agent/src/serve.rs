@@ -118,6 +118,9 @@ pub(crate) async fn run(path: &Path, insecure: bool) -> Result<(), ServeError> {
     let texts = Texts::read(path);
     let config = Config::parse(path, &texts, insecure)?;
     start_logging(&config.fixed);
+    for note in config.notes() {
+        tracing::warn!("{note}");
+    }
     let stop_on = |kind| signal(kind).map_err(ServeError::Signals);
     let mut terminated = stop_on(SignalKind::terminate())?;
     let mut interrupted = stop_on(SignalKind::interrupt())?;

@@ -115,9 +115,9 @@ fn a_request_costs_what_its_header_says_and_nothing_is_asked_for_the_way() {
     };
     assert_eq!(ask("0"), 204);
     assert_eq!(ask("7"), 204);
-    assert_eq!(ask("4"), 429, "all of it or nothing");
-    assert_eq!(ask("11"), 403, "never");
     assert_eq!(ask("3"), 204);
+    assert_eq!(ask("1"), 429);
+    assert_eq!(ask("11"), 403, "never");
     assert_eq!(ask("0"), 429, "0 is answered truthfully");
     stop(agent);
     assert_eq!(setup.spent("edge/acme"), 10);
@@ -203,4 +203,31 @@ fn one_request_id_is_charged_once_for_one_key_and_cost() {
     stop(agent);
     assert_eq!(setup.spent("edge/acme"), 3);
     assert_eq!(setup.spent("edge/other"), 3);
+}
+
+#[test]
+fn lanes_are_those_of_the_header_also_of_several_keys() {
+    let setup = Setup::new();
+    let policy = json!({
+        "kind": "sliding_window", "limit": 10, "window_ms": 60_000,
+        "lanes": [{ "name": "payment", "reserve": 4 }, { "name": "rest" }],
+    });
+    setup.put_budget("edge/*", &policy);
+    let agent = setup.agent(&format!(
+        "{CHECK}[checks.both]\nkey = [\"edge/one\", \"edge/{{header:x-key}}\"]\n\
+         lane_header = \"x-lane\"\n"
+    ));
+    let ask = |path: &str, key: &str, lane: &str| {
+        let headers = [("x-key", key), ("x-lane", lane)];
+        agent.ask(path, &headers).unwrap().status
+    };
+    for (path, key) in [("/v1/check", "acme"), ("/v1/check/both", "other")] {
+        let rest: Vec<u16> = (0..8).map(|_| ask(path, key, "rest")).collect();
+        assert_eq!(rest, [204, 204, 204, 204, 204, 204, 429, 429], "{path}");
+        let unknown = ask(path, key, "no such lane");
+        assert_eq!(unknown, 429, "{path}: the lowest");
+        let payment: Vec<u16> = (0..5).map(|_| ask(path, key, "payment")).collect();
+        assert_eq!(payment, [204, 204, 204, 204, 429], "{path}");
+    }
+    stop(agent);
 }

@@ -134,8 +134,8 @@ fn a_descriptor_costs_its_own_hits_else_the_requests_else_one_and_no_hits_cost_n
         assert_eq!(ask(Some(3), 7).await, Code::Ok, "3");
         assert_eq!(ask(None, 4).await, Code::Ok, "7");
         assert_eq!(ask(None, 0).await, Code::Ok, "8");
-        assert_eq!(ask(None, 3).await, Code::OverLimit, "still 8");
-        assert_eq!(ask(Some(2), 0).await, Code::Ok, "10");
+        assert_eq!(ask(Some(2), 3).await, Code::Ok, "10");
+        assert_eq!(ask(None, 3).await, Code::OverLimit);
         assert_eq!(ask(Some(0), 0).await, Code::OverLimit, "truthfully");
     });
     stop(agent);
@@ -249,7 +249,6 @@ fn what_no_rule_is_for_does_not_pass_unless_the_configuration_says_so() {
             let nobody = request(vec![descriptor(&[("nobody", "secret")], None)], 0);
             let _ = closed_envoy.ask(nobody).await;
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
     });
     let log = closed.log();
     assert_eq!(log.matches("no budget matches its key").count(), 1, "{log}");
@@ -276,4 +275,88 @@ fn grpc_health_says_that_it_serves() {
         }
     });
     stop(agent);
+}
+
+#[test]
+fn the_files_of_envoyproxy_ratelimit_rule_and_are_taken_anew_when_they_change() {
+    let setup = Setup::new();
+    setup.put_window("edge/plan=free/*", 1);
+    let file = setup.cluster.dir().join("ratelimit.yaml");
+    let rules = |limited: &str| {
+        format!(
+            "domain: edge\ndescriptors:\n  - key: plan\n    value: {limited}\n    \
+             descriptors:\n      - key: user\n        rate_limit:\n          \
+             unit: minute\n          requests_per_unit: 1\n  - key: health\n    \
+             rate_limit:\n      unlimited: true\n"
+        )
+    };
+    std::fs::write(&file, rules("free")).unwrap();
+    let agent = setup.agent(&format!("[rls]\nratelimit_files = [{file:?}]\n"));
+    runtime().block_on(async {
+        let mut envoy = Envoy::at(&agent).await;
+        let mut ask = async |entries: &[(&str, &str)]| {
+            let told = envoy.ask(request(vec![descriptor(entries, None)], 0)).await;
+            told.overall_code()
+        };
+        let ada = [("plan", "free"), ("user", "ada")];
+        assert_eq!(ask(&ada).await, Code::Ok);
+        assert_eq!(ask(&ada).await, Code::OverLimit);
+        assert_eq!(ask(&[("health", "")]).await, Code::Ok);
+        let bob = [("plan", "paid"), ("user", "bob")];
+        assert_eq!(ask(&bob).await, Code::OverLimit, "no rule");
+
+        setup.put_window("edge/plan=paid/*", 1);
+        std::fs::write(&file, rules("paid")).unwrap();
+        let give_up = std::time::Instant::now() + crate::setup::PATIENCE;
+        while ask(&bob).await != Code::Ok {
+            assert!(std::time::Instant::now() < give_up, "it is not taken");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(ask(&bob).await, Code::OverLimit);
+        std::fs::write(&file, "domain: [\n").unwrap();
+    });
+    let give_up = std::time::Instant::now() + crate::setup::PATIENCE;
+    loop {
+        let told = agent.ask("/readyz", &[]).unwrap().json();
+        let problem = told["configuration"]["problem"].to_string();
+        if problem.contains("ratelimit.yaml") {
+            break;
+        }
+        assert!(
+            std::time::Instant::now() < give_up,
+            "it is not said: {told}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    stop(agent);
+    assert_eq!(setup.spent("edge/plan=free/user=ada"), 1);
+}
+
+#[test]
+fn a_call_that_is_made_again_under_its_requests_id_is_charged_once() {
+    let setup = Setup::new();
+    setup.put_window("edge/*", 2);
+    let agent = setup.agent("[rls]\nrequest_id_header = \"x-request-id\"\n");
+    runtime().block_on(async {
+        let mut envoy = Envoy::at(&agent).await;
+        let mut ask = async |id: &'static str| {
+            let all = vec![descriptor(&[("user", "ada")], None)];
+            let mut call = tonic::Request::new(request(all, 0));
+            let id = tonic::metadata::MetadataValue::from_static(id);
+            call.metadata_mut().insert("x-request-id", id);
+            let told = envoy.0.should_rate_limit(call).await.unwrap();
+            told.into_inner().overall_code()
+        };
+        for (id, told) in [
+            ("one", Code::Ok),
+            ("one", Code::Ok),
+            ("two", Code::Ok),
+            ("three", Code::OverLimit),
+            ("two", Code::Ok),
+        ] {
+            assert_eq!(ask(id).await, told, "{id}");
+        }
+    });
+    stop(agent);
+    assert_eq!(setup.spent("edge/user=ada"), 2);
 }

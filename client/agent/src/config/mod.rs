@@ -210,6 +210,8 @@ pub(crate) struct Check {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rls {
     pub(crate) mapping: Mapping,
+    /// What the files say that has no effect, and is likely not meant so.
+    pub(crate) notes: Vec<String>,
     pub(crate) request_id_header: Option<String>,
     pub(crate) no_rule: Unless,
     pub(crate) no_descriptor: Unless,
@@ -302,6 +304,12 @@ impl Config {
             path: path.to_owned(),
             reason,
         })
+    }
+
+    /// What is legal and probably not meant.
+    pub(crate) fn notes(&self) -> &[String] {
+        let rls = self.rules.rls.as_ref();
+        rls.map_or(&[], |rls| rls.notes.as_slice())
     }
 
     fn check(raw: Raw, texts: &Texts, insecure: bool) -> Result<Self, String> {
@@ -546,6 +554,7 @@ impl Check {
 
 impl Rls {
     fn new(raw: RawRls, texts: &Texts) -> Result<Self, String> {
+        let mut notes = Vec::new();
         let mapping = match (&raw.domains, raw.ratelimit_files.is_empty()) {
             (Some(_), false) => {
                 return Err(
@@ -554,7 +563,11 @@ impl Rls {
                         .to_owned(),
                 );
             }
-            (_, false) => Mapping::Ratelimit(Arc::new(ratelimit_rules(texts)?)),
+            (_, false) => {
+                let files = ratelimit_files(texts)?;
+                notes.extend(files.notes().iter().map(ToString::to_string));
+                Mapping::Ratelimit(Arc::new(files.rules()))
+            }
             (_, true) => {
                 check_domains(raw.domains.as_deref())?;
                 Mapping::Plain(raw.domains)
@@ -563,6 +576,7 @@ impl Rls {
         let request_id = header("rls.request_id_header", raw.request_id_header)?;
         Ok(Self {
             mapping,
+            notes,
             request_id_header: request_id.map(|name| name.as_str().to_owned()),
             no_rule: raw.no_rule,
             no_descriptor: raw.no_descriptor,
@@ -590,7 +604,7 @@ fn check_domains(domains: Option<&[String]>) -> Result<(), String> {
     Ok(())
 }
 
-fn ratelimit_rules(texts: &Texts) -> Result<ratelimit::Rules, String> {
+fn ratelimit_files(texts: &Texts) -> Result<ratelimit::Config, String> {
     let mut files = Vec::with_capacity(texts.ratelimit.len());
     for (path, text) in &texts.ratelimit {
         let name = path.display().to_string();
@@ -600,9 +614,7 @@ fn ratelimit_rules(texts: &Texts) -> Result<ratelimit::Rules, String> {
         files.push((name, text));
     }
     let listed = files.iter().map(|(name, text)| (name.as_str(), *text));
-    let config = ratelimit::Config::parse(listed)
-        .map_err(|problems| format!("rls.ratelimit_files:\n{problems}"))?;
-    Ok(config.rules())
+    ratelimit::Config::parse(listed).map_err(|problems| format!("rls.ratelimit_files:\n{problems}"))
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ const SHAPE_CHARACTERS_MAX: usize = 400;
 impl Shapes {
     /// Says once for each shape what becomes of it.
     pub(super) fn once(&self, (domain, what): (&str, &str), unless: Unless) {
-        let shape = format!("{domain}: {what}");
+        let shape = format!("{unless:?} {domain}: {what}");
         let shape = shape.chars().take(SHAPE_CHARACTERS_MAX).collect();
         let mut known = self.0.lock();
         if known.len() >= SHAPES_MAX || !known.insert(shape) {

@@ -219,10 +219,7 @@ impl Service {
                 LimitOverride::Ignore => {}
             }
         }
-        let units = match &descriptor.hits_addend {
-            Some(own) => own.value,
-            None => u64::from(request.hits_addend.max(1)),
-        };
+        let units = units(request, descriptor);
         match mapped {
             Mapped::Unlimited => Ok(None),
             Mapped::Key(key) => Ok(Some(Charge { key, units })),
@@ -261,7 +258,41 @@ impl Service {
     }
 }
 
+/// The descriptor's own, else the request's, of which Envoy's 0 means that it says none.
+fn units(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u64 {
+    match &descriptor.hits_addend {
+        Some(own) => own.value,
+        None => u64::from(request.hits_addend.max(1)),
+    }
+}
+
 fn passed(standings: Vec<Standing>) -> (Outcome, Told) {
     let answer = None;
     (Outcome::Uncharged, Told { answer, standings })
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::google::protobuf::UInt64Value;
+
+    use super::*;
+
+    #[test]
+    fn a_descriptor_costs_its_own_hits_else_the_requests_else_one() {
+        let units = |own: Option<u64>, of_request| {
+            let request = RateLimitRequest {
+                hits_addend: of_request,
+                ..RateLimitRequest::default()
+            };
+            let descriptor = RateLimitDescriptor {
+                hits_addend: own.map(|value| UInt64Value { value }),
+                ..RateLimitDescriptor::default()
+            };
+            super::units(&request, &descriptor)
+        };
+        assert_eq!(units(Some(3), 7), 3);
+        assert_eq!(units(Some(0), 7), 0);
+        assert_eq!(units(None, 7), 7);
+        assert_eq!(units(None, 0), 1);
+    }
 }
