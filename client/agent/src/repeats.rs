@@ -128,7 +128,8 @@ mod tests {
 
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use tokio::{sync::Notify, time::advance};
+    use tokio::time::advance;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
 
@@ -173,12 +174,12 @@ mod tests {
     #[tokio::test]
     async fn whoever_comes_meanwhile_waits_for_the_first_ones_answer() {
         let repeats = Arc::new(Repeats::new(60 * SECOND, 100));
-        let (go, decided) = (Arc::new(Notify::new()), Arc::new(AtomicU64::new(0)));
+        let (go, decided) = (CancellationToken::new(), Arc::new(AtomicU64::new(0)));
         let ask = |answer: u64| {
             let (repeats, go, decided) = (repeats.clone(), go.clone(), decided.clone());
             tokio::spawn(async move {
                 let decide = async {
-                    go.notified().await;
+                    go.cancelled().await;
                     decided.fetch_add(1, Ordering::Relaxed);
                     answer
                 };
@@ -188,7 +189,7 @@ mod tests {
         };
         let all: Vec<_> = (0..20).map(ask).collect();
         tokio::task::yield_now().await;
-        go.notify_one();
+        go.cancel();
         let mut answers = Vec::new();
         for one in all {
             answers.push(one.await.unwrap());
