@@ -12,6 +12,7 @@ use crate::{
     metrics::{self, Metrics},
     repeats::Repeats,
     room::Room,
+    said::Said,
 };
 
 /// What is in force, and how it came to be.
@@ -33,6 +34,7 @@ pub(crate) struct Agent {
     pub(crate) repeats: Repeats<Decision>,
     pub(crate) room: Room,
     pub(crate) metrics: Metrics,
+    pub(crate) said: Said,
     pub(crate) standing: watch::Receiver<Standing>,
 }
 

@@ -78,11 +78,12 @@ async fn answer(agent: &Agent, name: &str, headers: &HeaderMap) -> (Outcome, Opt
         return (Outcome::Overloaded, Some(agent.overloaded()));
     };
     let rules = agent.rules();
+    let at = if name.is_empty() { "check" } else { name };
     let Some(check) = rules.checks.get(name) else {
-        tracing::warn!(
-            check = name,
-            "a gateway asks for a check that is not configured"
-        );
+        // The name is the gateway's path, which no client chooses.
+        agent
+            .said
+            .once(name, "there is no such check", Unless::Deny);
         let detail = Some("there is no such check");
         return refusal(agent, Reason::Misconfigured, detail);
     };
@@ -93,7 +94,7 @@ async fn answer(agent: &Agent, name: &str, headers: &HeaderMap) -> (Outcome, Opt
             reason,
             why,
         }) => {
-            tracing::debug!(check = name, ?unless, "{why}");
+            agent.said.once(at, &why, unless);
             return match unless {
                 Unless::Allow => (Outcome::Uncharged, None),
                 Unless::Deny => refusal(agent, reason, None),

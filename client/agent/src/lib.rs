@@ -25,4 +25,5 @@ mod reload;
 mod repeats;
 mod rls;
 mod room;
+mod said;
 mod serve;

@@ -38,6 +38,7 @@ use crate::{
     repeats::Repeats,
     rls,
     room::Room,
+    said::Said,
 };
 
 /// Connections may use so much of a stop.
@@ -166,6 +167,7 @@ async fn start(
         repeats: Repeats::new(fixed.remember_for, fixed.remembered_max),
         room: Room::new(fixed.connections_max, fixed.requests_max),
         metrics: Metrics::install(),
+        said: Said::default(),
         standing,
     });
     let (health, health_service) = tonic_health::server::health_reporter();

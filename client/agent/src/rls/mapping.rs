@@ -1,15 +1,9 @@
 //! Which key a descriptor is charged to. Asks nobody.
 
-use std::collections::HashSet;
-
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use leasehold_key::{Key, KeyError};
-use parking_lot::Mutex;
 
-use crate::{
-    config::{Mapping, Unless},
-    ratelimit::Decision,
-};
+use crate::{config::Mapping, ratelimit::Decision};
 
 /// What a descriptor is charged to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,40 +84,6 @@ pub(super) fn shape(descriptor: &RateLimitDescriptor) -> String {
         return "(no entries)".to_owned();
     }
     keys.join(", ")
-}
-
-/// Shapes of descriptors about which something was said once.
-#[derive(Debug, Default)]
-pub(super) struct Shapes(Mutex<HashSet<String>>);
-
-/// As many shapes are told apart; nobody writes so many rules.
-const SHAPES_MAX: usize = 1_000;
-/// The longest text that is kept of one.
-const SHAPE_CHARACTERS_MAX: usize = 400;
-
-impl Shapes {
-    /// Says once for each shape what becomes of it.
-    pub(super) fn once(&self, (domain, what): (&str, &str), unless: Unless) {
-        let shape = format!("{unless:?} {domain}: {what}");
-        let shape = shape.chars().take(SHAPE_CHARACTERS_MAX).collect();
-        let mut known = self.0.lock();
-        if known.len() >= SHAPES_MAX || !known.insert(shape) {
-            return;
-        }
-        drop(known);
-        match unless {
-            Unless::Deny => tracing::warn!(
-                domain,
-                descriptor = what,
-                "requests with such a descriptor are refused (said once)"
-            ),
-            Unless::Allow => tracing::warn!(
-                domain,
-                descriptor = what,
-                "requests with such a descriptor are not charged for it (said once)"
-            ),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ use crate::{
     decide::{Ask, Charge, Decision},
     metrics::{self, Outcome, Via},
 };
-use mapping::{Mapped, Shapes};
+use mapping::Mapped;
 use reply::Standing;
 
 /// Descriptors are short texts: more is no question of Envoy's.
@@ -46,14 +46,11 @@ pub(crate) const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
 /// The service.
 pub(crate) struct Service {
     agent: Arc<Agent>,
-    shapes: Shapes,
 }
 
 impl Service {
     pub(crate) fn server(agent: Arc<Agent>) -> RateLimitServiceServer<Self> {
-        let shapes = Shapes::default();
-        RateLimitServiceServer::new(Self { agent, shapes })
-            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        RateLimitServiceServer::new(Self { agent }).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 }
 
@@ -122,16 +119,16 @@ impl Service {
     ) -> (Outcome, Told) {
         let descriptors = &request.descriptors;
         if descriptors.is_empty() {
-            let shape = (request.domain.as_str(), "no descriptors");
-            self.shapes.once(shape, rls.no_descriptor);
+            let said = &self.agent.said;
+            said.once(&request.domain, "no descriptors", rls.no_descriptor);
             return match rls.no_descriptor {
                 Unless::Allow => passed(Vec::new()),
                 Unless::Deny => self.refused(Reason::NoIdentity, Vec::new()),
             };
         }
         if descriptors.len() > descriptors_max {
-            let shape = (request.domain.as_str(), "more than limits.descriptors_max");
-            self.shapes.once(shape, Unless::Deny);
+            let what = "more descriptors than limits.descriptors_max";
+            self.agent.said.once(&request.domain, what, Unless::Deny);
             return self.refused(Reason::Misconfigured, Vec::new());
         }
         let mut standings = Vec::with_capacity(descriptors.len());
@@ -204,7 +201,7 @@ impl Service {
         let shape = mapping::shape(descriptor);
         let note = |what: &str, unless| {
             let shape = format!("{shape}: {what}");
-            self.shapes.once((request.domain.as_str(), &shape), unless);
+            self.agent.said.once(&request.domain, &shape, unless);
         };
         if descriptor.is_negative_hits {
             note("it refunds, which budgets do not", Unless::Deny);
@@ -252,7 +249,7 @@ impl Service {
             let descriptor = places.get(index).and_then(|place| descriptors.get(*place));
             if let Some(descriptor) = descriptor.filter(|_| is_missing) {
                 let shape = format!("{}: no budget matches its key", mapping::shape(descriptor));
-                self.shapes.once((domain, &shape), rls.no_rule);
+                self.agent.said.once(domain, &shape, rls.no_rule);
             }
         }
     }
