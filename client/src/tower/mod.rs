@@ -41,6 +41,9 @@
 //! [`Charge::or`] say otherwise; one whose identity is ambiguous (a header that is there
 //! twice) is refused with 400 in any case.
 //!
+//! Preflights of browsers carry no identity: put the layer that answers them around this
+//! one, or exempt them.
+//!
 //! # Several charges
 //!
 //! All of them are paid or none is. State is bounded by the client's `keys_max`: the
