@@ -119,17 +119,14 @@ impl RestoreFlags {
              From {file}:\n{about}\n\n\
              Kept: policies, budgets, settings, and accounts with their lifetime totals.\n\
              Void: {sessions} and {leases}; {units} that were outstanding count as spent, and gateways open new sessions by themselves.\n\
-             Nothing is free at first, whatever the account, because nobody knows what the old cluster granted after the backup:\n  \
-             a sliding window for {ttl} and one window after the new cluster begins to lead; a bucket is empty and begins to fill after {ttl};\n  \
-             a period has nothing before its next one begins (leasehold account reset KEY frees this one);\n  \
-             a total has nothing until somebody adds what is left of it (leasehold account adjust KEY UNITS).\n  \
-             This holds for keys that are not in the backup too.\n\
+             {free}\n\
              May be missing: everything after log index {index}: edits of policies, budgets and settings, and what accounts counted in their lifetime.\n\
              Assumed: no session of the old cluster had a session_ttl_ms above {ttl_ms}. If it was raised after the backup, empty the folder \
              and restore again with --old-session-ttl-ms.\n\n\
              Before you start this node, stop every node of the old cluster for good. Then:\n  \
              leasehold serve {start}\n  \
              start the other nodes with empty data folders, and for each: leasehold cluster add ID HOST:PEER-PORT",
+            free = when_free(&ttl),
             file = self.file.display(),
             sessions = counted(had.sessions, "session", "sessions"),
             leases = counted(had.leases, "lease", "leases"),
@@ -186,6 +183,17 @@ impl RestoreFlags {
     }
 }
 
+/// When something is free again, by kind, and what that needs.
+fn when_free(ttl: &str) -> String {
+    format!(
+        "Nothing is free at first, whatever the account, because nobody knows what the old cluster granted after the backup:\n  \
+         a sliding window for {ttl} and one window after the new cluster begins to lead; a bucket is empty and begins to fill after {ttl};\n  \
+         a period has nothing before its next one begins (leasehold account reset KEY frees this one);\n  \
+         a total has nothing until somebody adds what is left of it (leasehold account adjust KEY UNITS).\n  \
+         This holds for keys that are not in the backup too."
+    )
+}
+
 /// The first node as its configuration describes it; it says where it really is
 /// reached when it begins to lead.
 fn first_member(config: &Config) -> Member {
@@ -222,6 +230,18 @@ mod tests {
     struct Line {
         #[command(flatten)]
         flags: RestoreFlags,
+    }
+
+    #[test]
+    fn what_a_period_and_a_total_need_is_said() {
+        let said = when_free("10s");
+        for needs in [
+            "a sliding window for 10s and one window",
+            "a period has nothing before its next one begins (leasehold account reset KEY",
+            "a total has nothing until somebody adds what is left of it (leasehold account adjust KEY UNITS)",
+        ] {
+            assert!(said.contains(needs), "{said}");
+        }
     }
 
     #[test]
