@@ -1,10 +1,10 @@
 //! The sidecar that brings Leasehold to gateways which are not written in Rust.
 //!
-//! Gateways ask it over HTTP ([`check`]) or over gRPC as Envoy does ([`rls`]) whether a
+//! Gateways ask it over HTTP (`check`) or over gRPC as Envoy does (`rls`) whether a
 //! request may go ahead; both make of a request what it costs of which keys, and
-//! [`decide`] spends. Everything else is around that: one file of settings ([`config`],
-//! taken anew by [`reload`] when it changes), sockets ([`listen`], [`serve`]), and what
-//! operators look at ([`health`], [`metrics`]).
+//! `decide` spends. Everything else is around that: one file of settings (`config`,
+//! taken anew by `reload` when it changes), sockets (`listen`, `serve`), and what
+//! operators look at (`health`, `metrics`).
 //!
 //! [`import`] makes a coordinator's budgets what files of envoyproxy/ratelimit say, which
 //! [`ratelimit`] reads.
