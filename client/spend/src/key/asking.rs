@@ -37,6 +37,14 @@ impl Ask {
     }
 }
 
+/// How long a key is to last without an answer: a cluster elects within two seconds by
+/// its default time-outs, and then hears again what everybody holds.
+const LEADERLESS: u64 = 3 * SECOND;
+/// And no more than this part of its level, so that slow keys do not ask all the time.
+const KEPT: u64 = 4;
+/// Free is plenty from this part of the limit on.
+const PLENTY: u64 = 4;
+
 /// The lane at a place above the lowest.
 fn lane_at(place: Option<usize>) -> Lane {
     place
@@ -132,11 +140,22 @@ impl KeyCore {
         }
     }
 
-    /// How much may be left when more is asked for; always less than the level.
+    /// How much may be left when more is asked for; always less than the level. It lasts
+    /// through the round trip, and while plenty is free also until somebody leads again
+    /// should the leader die: asking earlier takes nothing from others then.
     fn low(&self) -> u64 {
-        self.demand
-            .low_water(self.rtt_ns)
-            .min(self.level().saturating_sub(1))
+        let level = self.level();
+        let mut low = self.demand.low_water(self.rtt_ns);
+        if self.is_plenty_free() {
+            low = low.max(self.demand.low_water(LEADERLESS).min(level / KEPT));
+        }
+        low.min(level.saturating_sub(1))
+    }
+
+    /// Whether a good part of the limit was free when the coordinator last spoke.
+    fn is_plenty_free(&self) -> bool {
+        let known = self.slot.known_free().zip(self.slot.known_limit());
+        known.is_some_and(|(free, limit)| free >= limit / PLENTY)
     }
 
     /// Who spends down to so much is to ring. While nothing was spent lately
