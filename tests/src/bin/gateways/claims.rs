@@ -340,6 +340,27 @@ pub(super) async fn leader_dies(ground: &mut Ground, fleet: &Fleet) -> Outcome<S
     ))
 }
 
+/// No coordinator was ever reached: the agent fails closed, and says so at once.
+pub(super) async fn nobody_to_ask(ground: &Ground, fleet: &Fleet) -> Outcome<Shown> {
+    let key = format!("counted-{}-nobody", fleet.name());
+    let mut slowest_ms = 0;
+    for _ in 0..20 {
+        let answer = ask(fleet.at()[0], &[(KEY, &key)]).await?;
+        held!(answer.status == 503, "{answer:?}");
+        held!(
+            !answer.header("retry-after").is_empty(),
+            "no Retry-After: {answer:?}"
+        );
+        let took_ms = (answer.answered_ns - answer.sent_ns) / 1_000_000;
+        slowest_ms = slowest_ms.max(took_ms);
+    }
+    // The agent takes 50 ms at most; a busy machine may take longer.
+    held!(slowest_ms < 2_000, "an answer took {slowest_ms} ms");
+    let served = ground.upstream.count(&key);
+    held!(served == 0, "{served} were served");
+    Ok((true, format!("503 within {slowest_ms} ms")))
+}
+
 /// The agent dies in the middle of a load: from then on the gateway answers by itself.
 pub(super) async fn agent_dies(
     ground: &mut Ground,
@@ -372,7 +393,7 @@ pub(super) async fn agent_dies(
     ground.agents[0].kill();
     let killed_ns = leasehold_tests::clock_ns();
     let seen = load.await;
-    ground.agents[0].start()?;
+    ground.agents[0].start("/readyz")?;
     let seen = seen??;
     held!(
         seen.unanswered == 0,

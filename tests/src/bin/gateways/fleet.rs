@@ -37,13 +37,25 @@ impl Fleet {
         ground: &Ground,
         edits: &[Edit],
     ) -> Outcome<Self> {
+        let agents: Vec<SocketAddr> = ground.agents.iter().map(|agent| agent.at).collect();
+        Self::behind(proxy, program, programs, ground, (&agents, edits))
+    }
+
+    /// One instance for each of these agents.
+    pub(super) fn behind(
+        proxy: Proxy,
+        program: &Path,
+        programs: &Programs,
+        ground: &Ground,
+        (agents, edits): (&[SocketAddr], &[Edit]),
+    ) -> Outcome<Self> {
         let mut fleet = Self {
             proxy,
             instances: Vec::new(),
             at: Vec::new(),
             wrk: programs.wrk.clone(),
         };
-        for agent in &ground.agents {
+        for agent in agents {
             let port = LocalCluster::free_ports(1)?[0];
             let listens = SocketAddr::from(([127, 0, 0, 1], port));
             let folder = ground
@@ -52,7 +64,7 @@ impl Fleet {
                 .join(format!("{}-{port}", proxy.name()));
             let wiring = Wiring {
                 listens,
-                agent: agent.at,
+                agent: *agent,
                 upstream: ground.upstream_at,
             };
             let instance =

@@ -41,6 +41,8 @@ pub(super) struct Ground {
     pub(super) upstream: Upstream,
     pub(super) upstream_at: SocketAddr,
     pub(super) agents: Vec<Agent>,
+    /// An agent that never reaches a coordinator.
+    pub(super) stranded: Agent,
 }
 
 impl Ground {
@@ -76,16 +78,22 @@ impl Ground {
         let upstream_at = upstream.start().await?;
         let mut agents = Vec::new();
         for number in 0..2 {
-            agents.push(Agent::new(agent, deploy, &cluster, number)?);
+            let endpoints = cluster.endpoints();
+            agents.push(Agent::new(agent, deploy, &cluster, (number, &endpoints))?);
         }
+        let nobody = LocalCluster::free_ports(1)?[0];
+        let nobody = [format!("http://127.0.0.1:{nobody}")];
+        let mut stranded = Agent::new(agent, deploy, &cluster, (2, &nobody))?;
+        stranded.start("/healthz")?;
         let mut ground = Self {
             cluster,
             upstream,
             upstream_at,
             agents,
+            stranded,
         };
         for agent in &mut ground.agents {
-            agent.start()?;
+            agent.start("/readyz")?;
         }
         Ok(ground)
     }
@@ -122,7 +130,12 @@ pub(super) struct Agent {
 
 impl Agent {
     /// On the configuration in `deploy`, with the addresses of this cluster.
-    fn new(program: &Path, deploy: &Path, cluster: &LocalCluster, number: u16) -> Outcome<Self> {
+    fn new(
+        program: &Path,
+        deploy: &Path,
+        cluster: &LocalCluster,
+        (number, endpoints): (u16, &[String]),
+    ) -> Outcome<Self> {
         let port = LocalCluster::free_ports(1)?[0];
         let at = SocketAddr::from(([127, 0, 0, 1], port));
         let text = fs::read_to_string(deploy.join("agent.toml"))?;
@@ -131,7 +144,7 @@ impl Agent {
                 return Err(format!("agent.toml does not name {named}").into());
             }
         }
-        let endpoints = serde_json::to_string(&cluster.endpoints())?;
+        let endpoints = serde_json::to_string(endpoints)?;
         let text = text
             .replace(AGENT, &at.to_string())
             .replace(COORDINATORS, &endpoints);
@@ -146,8 +159,8 @@ impl Agent {
         })
     }
 
-    /// Starts it, and waits until it is ready.
-    pub(super) fn start(&mut self) -> Outcome<()> {
+    /// Starts it, and waits until this path is answered by 200.
+    pub(super) fn start(&mut self, path: &str) -> Outcome<()> {
         let out = File::options().create(true).append(true).open(&self.log)?;
         let child = Command::new(&self.program)
             .arg("serve")
@@ -161,7 +174,7 @@ impl Agent {
         let child = self.child.insert(child);
         let give_up = Instant::now() + PATIENCE;
         loop {
-            let ready = LocalCluster::ask(self.at, "GET", "/readyz", None);
+            let ready = LocalCluster::ask(self.at, "GET", path, None);
             if ready.is_ok_and(|answer| answer.status == 200) {
                 return Ok(());
             }

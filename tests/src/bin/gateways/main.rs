@@ -244,6 +244,15 @@ async fn show(
     let told = claims::agent_dies(ground, &fleet, false).await?;
     note("the agent is dead: refused, as it is shipped", told, &fleet);
     drop(fleet);
+    let stranded = [ground.stranded.at];
+    let fleet = Fleet::behind(proxy, program, programs, ground, (&stranded, &[]))?;
+    let told = claims::nobody_to_ask(ground, &fleet).await?;
+    note(
+        "nobody can be asked, and the policy fails closed: 503",
+        told,
+        &fleet,
+    );
+    drop(fleet);
     if let Some(opening) = proxy.opening() {
         let fleet = Fleet::start(proxy, program, programs, ground, &[opening])?;
         let told = claims::agent_dies(ground, &fleet, true).await?;
