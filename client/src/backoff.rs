@@ -4,6 +4,10 @@
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(20);
+/// While an election may be under way, so that its end is noticed soon.
+const PROMPT: Duration = Duration::from_millis(500);
+/// How many attempts are prompt: about three seconds of them.
+const PROMPT_ATTEMPTS: u32 = 16;
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// Counts attempts that failed in a row.
@@ -15,7 +19,12 @@ pub(crate) struct Backoff {
 impl Backoff {
     /// The longest pause that the next attempt may be asked to make.
     fn ceiling(&self) -> Duration {
-        FIRST.saturating_mul(1 << self.failed.min(10)).min(LONGEST)
+        let longest = if self.failed < PROMPT_ATTEMPTS {
+            PROMPT
+        } else {
+            LONGEST
+        };
+        FIRST.saturating_mul(1 << self.failed.min(10)).min(longest)
     }
 
     /// An attempt failed: the pause before the next, anywhere up to the ceiling.
@@ -40,7 +49,12 @@ mod tests {
         let mut backoff = Backoff::default();
         for _ in 0..100 {
             let ceiling = backoff.ceiling();
-            assert!(backoff.pause() <= ceiling && ceiling <= LONGEST);
+            let longest = if backoff.failed < PROMPT_ATTEMPTS {
+                PROMPT
+            } else {
+                LONGEST
+            };
+            assert!(backoff.pause() <= ceiling && ceiling <= longest);
         }
         assert_eq!(backoff.ceiling(), LONGEST);
         backoff.reset();

@@ -77,7 +77,8 @@ impl Verdict {
 }
 
 /// How soon it is worth trying again when nobody could be asked: a client looks for
-/// another coordinator at once, and pauses for no longer than this between two attempts.
+/// another coordinator at once, and for as long as an election takes it pauses for no
+/// longer than half of this between two attempts.
 const UNAVAILABLE_FOR: Duration = Duration::from_secs(1);
 
 /// Why a request was not admitted. The text of `as_str` is stable.
