@@ -4,6 +4,9 @@
 //! nginx checks again after an internal redirect, and HAProxy's client asks again when an
 //! answer is slow. Both send the request's id along, which the gateway must have made
 //! itself: who can choose an id can have an answer twice, for as long as it is remembered.
+//!
+//! What has no answer yet does not age and makes no room, however long it waits: there is
+//! one such for each request at work at most, and they are bounded elsewhere.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -27,27 +30,34 @@ pub(crate) struct Repeats<T> {
 #[derive(Debug)]
 struct Known<T> {
     by_name: HashMap<Arc<str>, Entry<T>>,
-    /// Oldest first, each with the number of the entry that it was made for.
-    order: VecDeque<(Arc<str>, u64)>,
-    next: u64,
+    /// Those that are answered, and since when: oldest first.
+    answered: VecDeque<(Instant, Arc<str>)>,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
-    number: u64,
-    since: Instant,
     answer: Answer<T>,
+    /// How many ask for it at this moment.
+    asking: usize,
+    is_answered: bool,
 }
 
 type Answer<T> = Arc<OnceCell<Arc<T>>>;
+
+/// One who asks. Dropped before there is an answer, it leaves nothing behind that nobody
+/// else asks for.
+struct Asking<'a, T> {
+    repeats: &'a Repeats<T>,
+    name: Arc<str>,
+    answer: Answer<T>,
+}
 
 impl<T> Repeats<T> {
     pub(crate) fn new(remember_for: Duration, remembered_max: usize) -> Self {
         Self {
             known: Mutex::new(Known {
                 by_name: HashMap::new(),
-                order: VecDeque::new(),
-                next: 0,
+                answered: VecDeque::new(),
             }),
             remember_for,
             remembered_max,
@@ -58,66 +68,81 @@ impl<T> Repeats<T> {
     /// first; and whether it was a repeat. Requests of one name that come meanwhile wait
     /// for the first one's answer; should that one be given up, the next one decides.
     pub(crate) async fn once(&self, name: &str, decide: impl Future<Output = T>) -> (Arc<T>, bool) {
-        let answer = self.answer_of(name);
+        let asking = self.ask(name);
         let mut is_repeat = true;
         let first = async {
             is_repeat = false;
             Arc::new(decide.await)
         };
-        let told = Arc::clone(answer.get_or_init(|| first).await);
+        let told = Arc::clone(asking.answer.get_or_init(|| first).await);
         (told, is_repeat)
     }
 
-    /// How many are remembered.
+    /// How many are remembered or waited for.
     pub(crate) fn len(&self) -> usize {
         let mut known = self.known.lock();
         known.forget(self.remember_for, self.remembered_max, Instant::now());
         known.by_name.len()
     }
 
-    fn answer_of(&self, name: &str) -> Answer<T> {
-        let now = Instant::now();
+    fn ask(&self, name: &str) -> Asking<'_, T> {
         let mut known = self.known.lock();
         // First, so that what is too old is not found.
-        let room = self.remembered_max.saturating_sub(1);
-        if let Some(entry) = known.by_name.get(name)
-            && now.duration_since(entry.since) < self.remember_for
-        {
-            return Arc::clone(&entry.answer);
+        known.forget(self.remember_for, self.remembered_max, Instant::now());
+        let name = match known.by_name.get_key_value(name) {
+            Some((name, _)) => Arc::clone(name),
+            None => name.into(),
+        };
+        let entry = known
+            .by_name
+            .entry(Arc::clone(&name))
+            .or_insert_with(|| Entry {
+                answer: Arc::default(),
+                asking: 0,
+                is_answered: false,
+            });
+        entry.asking += 1;
+        Asking {
+            repeats: self,
+            name,
+            answer: Arc::clone(&entry.answer),
         }
-        known.forget(self.remember_for, room, now);
-        known.add(name, now)
+    }
+}
+
+impl<T> Drop for Asking<'_, T> {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        let mut known = self.repeats.known.lock();
+        // It may be forgotten by now, and another be there of the same name.
+        let entry = known.by_name.get_mut(&self.name);
+        let Some(entry) = entry.filter(|entry| Arc::ptr_eq(&entry.answer, &self.answer)) else {
+            return;
+        };
+        entry.asking = entry.asking.saturating_sub(1);
+        if !self.answer.initialized() {
+            if entry.asking == 0 {
+                known.by_name.remove(&self.name);
+            }
+        } else if !entry.is_answered {
+            // The one who decided comes by here in the moment in which it has decided.
+            entry.is_answered = true;
+            known.answered.push_back((now, Arc::clone(&self.name)));
+            let (remember_for, most) = (self.repeats.remember_for, self.repeats.remembered_max);
+            known.forget(remember_for, most, now);
+        }
     }
 }
 
 impl<T> Known<T> {
-    fn add(&mut self, name: &str, now: Instant) -> Answer<T> {
-        let name: Arc<str> = name.into();
-        let entry = Entry {
-            number: self.next,
-            since: now,
-            answer: Arc::default(),
-        };
-        self.next += 1;
-        let answer = Arc::clone(&entry.answer);
-        self.order.push_back((Arc::clone(&name), entry.number));
-        self.by_name.insert(name, entry);
-        answer
-    }
-
-    /// Forgets what is too old, and the oldest of what is too much.
+    /// Forgets what was answered too long ago, and the oldest of what is too much.
     fn forget(&mut self, remember_for: Duration, most: usize, now: Instant) {
-        while let Some((name, number)) = self.order.front() {
-            let entry = self.by_name.get(name);
-            let entry = entry.filter(|entry| entry.number == *number);
-            let is_old = |entry: &Entry<T>| now.duration_since(entry.since) >= remember_for;
-            if entry.is_some_and(|entry| !is_old(entry)) && self.by_name.len() <= most {
+        while let Some((since, name)) = self.answered.front() {
+            if now.duration_since(*since) < remember_for && self.answered.len() <= most {
                 return;
             }
-            if entry.is_some() {
-                self.by_name.remove(name);
-            }
-            self.order.pop_front();
+            self.by_name.remove(name);
+            self.answered.pop_front();
         }
     }
 }
@@ -168,7 +193,7 @@ mod tests {
             let _ = told(&repeats, &round.to_string(), round).await;
         }
         let known = repeats.known.lock();
-        assert!(known.by_name.len() <= 3 && known.order.len() <= 3);
+        assert!(known.by_name.len() <= 3 && known.answered.len() <= 3);
     }
 
     #[tokio::test]
@@ -216,5 +241,82 @@ mod tests {
         tokio::task::yield_now().await;
         first.abort();
         assert_eq!(next.await.unwrap(), (7, false));
+    }
+
+    /// A request of this name, which is told `answer` once `go` says so.
+    fn waiting(
+        repeats: &Arc<Repeats<u64>>,
+        name: &'static str,
+        go: &CancellationToken,
+        answer: u64,
+    ) -> tokio::task::JoinHandle<(u64, bool)> {
+        let (repeats, go) = (Arc::clone(repeats), go.clone());
+        tokio::spawn(async move {
+            let decide = async {
+                go.cancelled().await;
+                answer
+            };
+            let (told, is_repeat) = repeats.once(name, decide).await;
+            (*told, is_repeat)
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_its_answer_does_not_age_until_it_has_one() {
+        let repeats = Arc::new(Repeats::new(2 * SECOND, 100));
+        let go = CancellationToken::new();
+        let mut all = vec![waiting(&repeats, "a", &go, 1)];
+        for answer in 2..6 {
+            tokio::task::yield_now().await;
+            advance(2 * SECOND).await;
+            all.push(waiting(&repeats, "a", &go, answer));
+        }
+        tokio::task::yield_now().await;
+        go.cancel();
+        let mut repeated = 0;
+        for one in all {
+            let (answer, is_repeat) = one.await.unwrap();
+            assert_eq!(answer, 1);
+            repeated += usize::from(is_repeat);
+        }
+        assert_eq!(repeated, 4);
+        // It is as old as its answer.
+        advance(SECOND).await;
+        assert_eq!(told(&repeats, "a", 9).await, (1, true));
+        advance(SECOND).await;
+        assert_eq!(told(&repeats, "a", 9).await, (9, false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_its_answer_makes_no_room_for_others() {
+        let repeats = Arc::new(Repeats::new(60 * SECOND, 3));
+        let go = CancellationToken::new();
+        let first = waiting(&repeats, "a", &go, 1);
+        tokio::task::yield_now().await;
+        for round in 0..100_u64 {
+            let _ = told(&repeats, &round.to_string(), round).await;
+            assert!(repeats.len() <= 4);
+        }
+        let second = waiting(&repeats, "a", &go, 2);
+        tokio::task::yield_now().await;
+        go.cancel();
+        assert_eq!(first.await.unwrap(), (1, false));
+        assert_eq!(second.await.unwrap(), (1, true));
+        assert_eq!(repeats.len(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_everybody_gave_up_leaves_nothing_behind() {
+        let repeats = Arc::new(Repeats::new(60 * SECOND, 100));
+        let go = CancellationToken::new();
+        let all = [1, 2, 3].map(|answer| waiting(&repeats, "a", &go, answer));
+        tokio::task::yield_now().await;
+        assert_eq!(repeats.len(), 1);
+        for one in all {
+            one.abort();
+            assert!(one.await.unwrap_err().is_cancelled());
+        }
+        assert_eq!(repeats.len(), 0);
+        assert_eq!(told(&repeats, "a", 4).await, (4, false));
     }
 }
