@@ -1,17 +1,14 @@
 -- Asks the agent whether a request may go ahead. HAProxy's own client calls again when an
 -- answer is slow, so each request has an id under which it is charged once.
 local agent = "http://127.0.0.1:7080/v1/check"
-local number = 0
--- Ids of another process, or of the one before, are not repeated.
-local process = string.format("%x-%x", os.time(), math.random(0, 0x7fffffff))
 
 core.register_action("quota", { "http-req" }, function(txn)
-  number = number + 1
   -- X-Api-Key is for the header that whatever checks identities here writes.
   local key = txn.sf:req_fhdr("x-api-key")
   local headers = {
     ["x-quota-cost"] = { "1" },
-    ["x-quota-request-id"] = { string.format("%s-%x", process, number) },
+    -- Unlike any other process's, whenever it was started.
+    ["x-quota-request-id"] = { txn.f:uuid() },
   }
   if key and key ~= "" then headers["x-api-key"] = { key } end
   -- The policy's max_wait_ms (250 unless you set it), and a little more.

@@ -24,7 +24,9 @@
 //! is looked at once, however often it is used. Depth, breadth, tokens and requests in a
 //! batch are capped, fragments that contain themselves are refused, and so is a cost that
 //! no number can hold. What servers may read in two ways (a fragment, an operation or a
-//! variable that is defined twice) is refused rather than guessed.
+//! variable that is defined twice, a field of the body that is given twice or whose name
+//! differs in case only) is refused rather than guessed. A query in the URL is not looked
+//! at: let your server take none there.
 //!
 //! ```
 //! use leasehold_client::graphql::Costs;
@@ -35,14 +37,15 @@
 //! # Ok::<(), leasehold_client::graphql::Refused>(())
 //! ```
 
+mod body;
 mod refused;
 mod walk;
 
 use std::collections::HashMap;
 
-use serde::Deserialize;
 use serde_json::Value;
 
+use body::Body;
 pub use refused::Refused;
 
 /// What fields cost, and how much a query may be.
@@ -142,7 +145,7 @@ impl Costs {
     /// When it is no such body, or a query is refused. A body without a text of a query
     /// (a hash of one that the server knows) is refused.
     pub fn of_body(&self, body: &[u8]) -> Result<u64, Refused> {
-        let body: Body = serde_json::from_slice(body).map_err(|_| Refused::NotARequest)?;
+        let body = Body::read(body).ok_or(Refused::NotARequest)?;
         let batch = match body {
             Body::One(request) => vec![request],
             Body::Batch(batch) => batch,
@@ -183,22 +186,6 @@ impl Costs {
         }
         Ok(points)
     }
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Body {
-    Batch(Vec<Request>),
-    One(Request),
-}
-
-#[derive(Deserialize)]
-struct Request {
-    query: Option<String>,
-    #[serde(rename = "operationName")]
-    operation_name: Option<String>,
-    #[serde(default)]
-    variables: Value,
 }
 
 #[cfg(test)]

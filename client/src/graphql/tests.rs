@@ -255,6 +255,23 @@ fn a_body_is_one_request_or_a_batch_that_pays_for_all() {
     assert_eq!(costs.of_body(b"\xff"), Err(Refused::NotARequest));
 }
 
+#[test]
+fn a_body_that_two_servers_could_read_differently_is_no_request() {
+    let of = |body: &str| Costs::default().of_body(body.as_bytes());
+    let variables = r#"{"query": "query($n: Int) { a(first: $n) { id } }", "variables": {"n": 1"#;
+    assert_eq!(of(&format!("{variables}}}}}")), Ok(1));
+    for body in [
+        format!(r#"{variables}, "n": 1000}}}}"#),
+        r#"{"query": "{ a }", "Query": "{ a(first: 1000) { id } }"}"#.to_owned(),
+        format!(r#"{variables}}}, "VARIABLES": {{"n": 1000}}}}"#),
+        format!(r#"{variables}}}, "variable\u017f": {{"n": 1000}}}}"#),
+        r#"[{"query": "{ a }"}, {"query": "{ a }", "operationname": "B"}]"#.to_owned(),
+        r#"{"query": ["{ a }"]}"#.to_owned(),
+    ] {
+        assert_eq!(of(&body), Err(Refused::NotARequest), "{body}");
+    }
+}
+
 /// A selection without fragments, and what it costs, counted one by one.
 #[derive(Clone, Debug)]
 struct Node {

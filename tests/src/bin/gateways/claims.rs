@@ -227,6 +227,21 @@ pub(super) async fn own_cost(ground: &Ground, fleet: &Fleet) -> Outcome<Shown> {
     charged_once(ground, &key)
 }
 
+/// Nor by which id the agent knows a request: it would get its last answer again.
+pub(super) async fn own_id(ground: &Ground, fleet: &Fleet) -> Outcome<Shown> {
+    let key = format!("counted-{}-id", fleet.name());
+    for _ in 0..20 {
+        let headers = [
+            (KEY, key.as_str()),
+            ("x-quota-request-id", "same"),
+            ("x-request-id", "same"),
+        ];
+        let answer = ask(fleet.at()[0], &headers).await?;
+        held!(answer.status == 200, "{answer:?}");
+    }
+    charged_once(ground, &key)
+}
+
 /// As many units are charged as requests were served.
 pub(super) async fn once(ground: &Ground, fleet: &Fleet) -> Outcome<Shown> {
     let key = format!("counted-{}", fleet.name());

@@ -65,9 +65,16 @@ impl Ground {
             ("flood", flood),
             ("busy", busy),
             ("few", few),
-            ("counted", counted),
+            ("counted", counted.clone()),
+            // Everybody else's: an empty key would have it, too.
+            ("", counted),
         ] {
-            let path = format!("/v1/budgets/{}", book_key(&format!("{prefix}-*")));
+            let pattern = if prefix.is_empty() {
+                "*".to_owned()
+            } else {
+                format!("{prefix}-*")
+            };
+            let path = format!("/v1/budgets/{}", book_key(&pattern));
             let body = json!({ "policy": policy });
             let answer = cluster.request("PUT", &path, Some(&body), PATIENCE)?;
             if answer.status >= 300 {

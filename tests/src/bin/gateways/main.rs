@@ -227,6 +227,8 @@ async fn show(
     note("a request without a key is not served", told, &fleet);
     let told = claims::own_cost(ground, &fleet).await?;
     note("a client does not say what its request costs", told, &fleet);
+    let told = claims::own_id(ground, &fleet).await?;
+    note("a client cannot have its last answer again", told, &fleet);
     let told = claims::once(ground, &fleet).await?;
     note("no request is charged twice", told, &fleet);
     let told = claims::exact(ground, &fleet).await?;

@@ -176,7 +176,7 @@ impl Instance {
         wiring: Wiring,
         edits: &[Edit],
     ) -> Outcome<Self> {
-        fs::create_dir_all(folder.join("temp"))?;
+        fs::create_dir_all(folder)?;
         let mut missing: Vec<Edit> = edits.to_vec();
         for name in proxy.files() {
             let mut text = fs::read_to_string(deploy.join(name))?;
@@ -260,7 +260,10 @@ fn rewired(text: &str, wiring: Wiring) -> String {
             &format!("address: {}, port_value: {} ", real.ip(), real.port()),
         );
     }
-    text.replace("port_value: 9901", "port_value: 0")
+    // As Caddy writes it.
+    let port = format!("http://:{} ", wiring.listens.port());
+    text.replace("http://:8080 ", &port)
+        .replace("port_value: 9901", "port_value: 0")
 }
 
 /// Asks a process to end, so that its children end as well, and makes sure.
