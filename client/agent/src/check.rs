@@ -105,7 +105,9 @@ async fn answer(agent: &Agent, name: &str, headers: &HeaderMap) -> (Outcome, Opt
         let values = headers.get_all(header).iter();
         request_id(values.map(HeaderValue::as_bytes))
     });
-    let decision = agent.decide(name, id, &ask).await;
+    // Never the rate limit service's scope, whatever the check is called.
+    let scope = format!("check {name}");
+    let decision = agent.decide(&scope, id, &ask).await;
     (outcome_of(&decision), Some(decision.answer(&agent.answers)))
 }
 

@@ -17,6 +17,7 @@ pub mod cli;
 mod config;
 mod decide;
 mod health;
+mod idle;
 pub mod import;
 mod listen;
 mod metrics;

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, routing::get};
+use axum::{Router, middleware::from_fn_with_state, routing::get};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
@@ -24,7 +24,11 @@ use tokio::{
     time::{interval, sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic_health::{ServingStatus, server::HealthReporter};
+use tonic_health::{
+    ServingStatus,
+    pb::health_server::{Health, HealthServer},
+    server::HealthReporter,
+};
 
 use crate::{
     agent::Agent,
@@ -32,6 +36,7 @@ use crate::{
     config::{Config, ConfigError, Fixed, LogFormat, Texts},
     decide::Decider,
     health,
+    idle::{Noted, Patience, Use},
     listen::{self, ListenError, Socket},
     metrics::{self, Metrics},
     reload::Watcher,
@@ -46,6 +51,12 @@ const DRAIN_WITHIN: Duration = Duration::from_secs(5);
 /// A connection that is idle is kept: the gateways keep theirs for a minute or two, and
 /// one that is closed on them in the moment in which they use it fails a request.
 const IDLE_FOR: Duration = Duration::from_secs(300);
+/// A connection on which nothing was asked yet is kept as long as somebody may take to
+/// send a first request.
+const FIRST_WITHIN: Duration = Duration::from_secs(10);
+/// How often a connection of HTTP/2 is looked at for whether its other end is there.
+const PING_EVERY: Duration = Duration::from_secs(60);
+const PING_WITHIN: Duration = Duration::from_secs(20);
 /// What a gateway hears that has one connection too many.
 const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n\
     connection: close\r\ncontent-length: 0\r\n\r\n";
@@ -109,6 +120,7 @@ struct Server {
     agent: Arc<Agent>,
     stop: CancellationToken,
     connections: TaskTracker,
+    patience: Patience,
 }
 
 /// Runs an agent until a signal ends it.
@@ -171,23 +183,17 @@ async fn start(
         standing,
     });
     let (health, health_service) = tonic_health::server::health_reporter();
-    let grpc = tonic::service::Routes::new(health_service)
-        .add_service(rls::Service::server(Arc::clone(&agent)))
-        .prepare()
-        .into_axum_router()
-        .reset_fallback();
-    let http = check::router()
-        .route("/healthz", get(health::live))
-        .route("/readyz", get(health::ready))
-        .route("/metrics", get(metrics::scrape))
-        .with_state(Arc::clone(&agent));
     let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
     let server = Arc::new(Server {
         builder: builder(&fixed),
-        router: grpc.merge(http),
+        router: router(&agent, health_service),
         agent: Arc::clone(&agent),
         stop: stop.clone(),
         connections: connections.clone(),
+        patience: Patience {
+            before_the_first: FIRST_WITHIN,
+            between: IDLE_FOR,
+        },
     });
     health.set_service_status("", ServingStatus::Serving).await;
     health
@@ -212,6 +218,21 @@ async fn start(
         stop,
         connections,
     })
+}
+
+fn router(agent: &Arc<Agent>, health_service: HealthServer<impl Health>) -> Router {
+    let grpc = tonic::service::Routes::new(health_service)
+        .add_service(rls::Service::server(Arc::clone(agent)))
+        .prepare()
+        .into_axum_router()
+        .reset_fallback()
+        .layer(from_fn_with_state(Arc::clone(agent), rls::refuse_unread));
+    let http = check::router()
+        .route("/healthz", get(health::live))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(metrics::scrape))
+        .with_state(Arc::clone(agent));
+    grpc.merge(http)
 }
 
 async fn keep_watch(watcher: Watcher) {
@@ -297,23 +318,40 @@ where
     let connections = server.connections.clone();
     connections.spawn(async move {
         let _place = place;
-        let service = TowerToHyperService::new(server.router.clone());
-        let connection = server
-            .builder
-            .serve_connection(TokioIo::new(stream), service);
-        let mut connection = std::pin::pin!(connection);
-        let served = tokio::select! {
-            served = connection.as_mut() => served,
-            () = server.stop.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        };
-        if let Err(error) = served {
-            tracing::debug!(%error, "a connection broke");
-        }
+        serve(stream, &server).await;
     });
     true
+}
+
+/// Serves a connection to its end: the other side's, this process's, or that nobody uses it.
+async fn serve<S>(stream: S, server: &Server)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let used = Use::new();
+    let service = TowerToHyperService::new(Noted::new(server.router.clone(), used.clone()));
+    let connection = server
+        .builder
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = server.stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+        () = used.ended(server.patience) => {
+            connection.as_mut().graceful_shutdown();
+            match timeout(DRAIN_WITHIN, connection).await {
+                Ok(served) => served,
+                // It does not listen, or is within a head that has no end.
+                Err(_) => Ok(()),
+            }
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection broke");
+    }
 }
 
 /// HTTP/1.1 and HTTP/2 without TLS, whichever the gateway begins with.
@@ -328,6 +366,8 @@ fn builder(fixed: &Fixed) -> auto::Builder<TokioExecutor> {
     builder
         .http2()
         .timer(TokioTimer::new())
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_WITHIN)
         .max_header_list_size(header_bytes_max)
         .max_concurrent_streams(u32::try_from(fixed.requests_max).unwrap_or(u32::MAX));
     builder
@@ -394,4 +434,126 @@ fn start_logging(fixed: &Fixed) {
             .with_target(false)
             .try_init(),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use axum::body::Body;
+    use envoy_types::pb::{
+        envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code},
+        google::protobuf::value::Kind,
+    };
+    use http_body_util::BodyExt;
+    use prost::Message;
+    use tokio::io::AsyncReadExt;
+    use tonic::codegen::Service;
+
+    use super::*;
+
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+    fn server(before_the_first: Duration) -> Server {
+        let text = "[check]\nkey = \"edge\"\n";
+        let path = Path::new("agent.toml");
+        let texts = Texts::of(text);
+        let config = Config::parse(path, &texts, false).unwrap();
+        let fixed = config.fixed.clone();
+        // Nobody is there; nothing here needs anybody.
+        let client = Client::builder()
+            .endpoints(["http://127.0.0.1:1".to_owned()])
+            .holder("tests".to_owned())
+            .start()
+            .unwrap();
+        let (_, standing) = Watcher::new(path, false, config, texts);
+        let agent = Arc::new(Agent {
+            decider: Decider::new(client),
+            answers: Answers::default(),
+            repeats: Repeats::new(fixed.remember_for, fixed.remembered_max),
+            room: Room::new(10, 10),
+            metrics: Metrics::install(),
+            said: Said::default(),
+            standing,
+        });
+        let (_, health_service) = tonic_health::server::health_reporter();
+        Server {
+            builder: builder(&fixed),
+            router: router(&agent, health_service),
+            agent,
+            stop: CancellationToken::new(),
+            connections: TaskTracker::new(),
+            patience: Patience {
+                before_the_first,
+                between: Duration::from_secs(300),
+            },
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_never_asks_is_closed_however_far_it_came() {
+        let server = server(Duration::from_millis(50));
+        let half = b"GET /healthz HTTP/1.1\r\nhost: x\r\n";
+        for first in [b"".as_slice(), b"PR", PREFACE, half] {
+            let (mut here, there) = tokio::io::duplex(1 << 16);
+            here.write_all(first).await.unwrap();
+            let served = timeout(Duration::from_secs(30), serve(there, &server)).await;
+            assert!(served.is_ok(), "it is kept after {first:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_asks_is_kept() {
+        let server = server(Duration::from_secs(2));
+        let (mut here, there) = tokio::io::duplex(1 << 16);
+        let asks = async {
+            for _ in 0..2 {
+                let question = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+                here.write_all(question).await.unwrap();
+                let mut answer = vec![0; 4096];
+                let length = here.read(&mut answer).await.unwrap();
+                assert!(answer[..length].starts_with(b"HTTP/1.1 200 OK"));
+                sleep(Duration::from_secs(3)).await;
+            }
+            drop(here);
+        };
+        tokio::join!(asks, serve(there, &server));
+    }
+
+    /// What the agent answers to the bytes of a question: HTTP's status, and the message.
+    async fn asked(message: &[u8]) -> (http::HeaderMap, RateLimitResponse) {
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        let frame = [&[0], length.as_slice(), message].concat();
+        let request = http::Request::post(format!("/{}/ShouldRateLimit", rls::NAME))
+            .header("content-type", "application/grpc")
+            .body(Body::from(frame))
+            .unwrap();
+        let mut router = server(Duration::from_secs(10)).router;
+        let answer = router.call(request).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        let body = answer.into_body().collect().await.unwrap();
+        let trailers = body.trailers().cloned().unwrap_or_default();
+        let bytes = body.to_bytes();
+        assert!(bytes.len() > 5, "there is no message: {trailers:?}");
+        (trailers, RateLimitResponse::decode(&bytes[5..]).unwrap())
+    }
+
+    #[tokio::test]
+    async fn what_envoy_asks_and_cannot_be_read_is_refused_and_no_error() {
+        // A descriptor with one entry, whose value ends within a character.
+        let entry = [b"\x0a\x04user".as_slice(), b"\x12\x02a\xc3"].concat();
+        let within = |tag: u8, inner: &[u8]| {
+            let length = u8::try_from(inner.len()).unwrap();
+            [&[tag, length], inner].concat()
+        };
+        let not_utf8 = within(0x12, &within(0x0a, &entry));
+        let too_long = [b"\x0a\x80\x80\x20".as_slice(), &[b'x'; 1 << 19]].concat();
+        for message in [not_utf8.as_slice(), &too_long, b"\xff\xff"] {
+            let (trailers, told) = asked(message).await;
+            assert_eq!(trailers["grpc-status"], "0");
+            assert_eq!(told.overall_code(), Code::OverLimit);
+            let status = &told.dynamic_metadata.unwrap().fields["status"];
+            assert_eq!(status.kind, Some(Kind::NumberValue(400.0)));
+        }
+    }
 }

@@ -10,9 +10,13 @@
 //! - Envoy answers a refusal with 429, always. One that nobody could be asked about has
 //!   the number 503 as `status` in the dynamic metadata, by which a `local_reply_config`
 //!   changes it (see `deploy/gateways/`).
+//! - What cannot be read (a text that is no UTF-8, too long a message) is refused like a
+//!   key that is none. It is no gRPC error: Envoy may take an error for a pass, and what
+//!   is in a descriptor is often chosen by callers.
 
 mod mapping;
 mod reply;
+mod unread;
 
 use std::sync::Arc;
 
@@ -36,6 +40,7 @@ use crate::{
 };
 use mapping::Mapped;
 use reply::Standing;
+pub(crate) use unread::refuse_unread;
 
 /// Descriptors are short texts: more is no question of Envoy's.
 const MESSAGE_BYTES_MAX: usize = 256 << 10;
