@@ -157,9 +157,11 @@ fn what_is_imported_judges_as_the_files_say_and_a_second_import_changes_nothing(
 
     let empty = place.rules();
     let plan = place.cluster.dir().join("plan.yaml");
-    let imported = place
-        .import(&["--dry-run", "--plan", plan.to_str().unwrap()])
-        .unwrap();
+    let planned = place.import(&["--plan", plan.to_str().unwrap()]).unwrap();
+    assert_eq!(planned.changes, 0);
+    line_of(&planned, "nothing was imported");
+    assert_eq!(place.rules(), empty);
+    let imported = place.import(&["--dry-run"]).unwrap();
     assert_eq!((imported.changes, imported.dry_run), (20, true));
     assert!(line_of(&imported, "+ policy shop.recipient ").ends_with("8 in any 86400 s"));
     line_of(&imported, "20 things would change, nothing was changed");

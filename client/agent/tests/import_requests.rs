@@ -204,3 +204,32 @@ async fn a_server_that_is_no_coordinator_is_told_from_one_that_is_silent() {
     }
     assert!(asked.lock().unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn a_plan_is_written_without_a_coordinator_and_nothing_is_imported() {
+    let (url, asked) = serve(|_, _| panic!("a plan asks nobody")).await;
+    let dir = tempfile::tempdir().unwrap();
+    let plan = dir.path().join("plan.yaml");
+    for url in [url.as_str(), "http://127.0.0.1:9"] {
+        let written = import(url, &["--plan", plan.to_str().unwrap()]).await;
+        assert_eq!(written.unwrap().changes, 0);
+        let printed = import(url, &["--plan", "-"]).await.unwrap();
+        let printed = printed.lines.join("\n") + "\n";
+        assert!(printed.starts_with("policies:\n"), "{printed}");
+        assert_eq!(
+            printed.matches("shop.user").count(),
+            2,
+            "a policy and its budget: {printed}"
+        );
+        // But for the folder, which is another each time.
+        let without_places = |text: &str| -> Vec<String> {
+            let lines = text.lines().filter(|line| !line.starts_with("  # "));
+            lines.map(str::to_owned).collect()
+        };
+        let file = fs::read_to_string(&plan).unwrap();
+        assert_eq!(without_places(&printed), without_places(&file));
+    }
+    assert_eq!(*asked.lock().unwrap(), Vec::<String>::new());
+    let both = ["import", "file", "--plan", "-", "--dry-run"];
+    assert!(Cli::try_parse_from(both).is_err());
+}

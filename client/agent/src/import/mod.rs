@@ -9,7 +9,11 @@ mod admin;
 mod changes;
 mod error;
 
-use std::{io::Write as _, path::PathBuf, process::ExitCode};
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
 
@@ -44,9 +48,9 @@ pub struct ImportFlags {
     /// policies that were imported for them
     #[arg(long)]
     prune: bool,
-    /// Write what the files need, without asking a coordinator what it has, to a file that
-    /// `leasehold apply -f` takes
-    #[arg(long, value_name = "FILE")]
+    /// Write what the files need to a file that `leasehold apply -f` takes (`-`: standard
+    /// output), and do nothing else: no coordinator is asked or changed
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dry_run", "prune"])]
     plan: Option<PathBuf>,
     /// Who you are, for the histories of what you change; nobody checks it [default: $USER]
     #[arg(long, value_name = "NAME", env = "LEASEHOLD_BY")]
@@ -113,8 +117,7 @@ impl ImportFlags {
             .map(|note| format!("note: {note}"))
             .collect();
         if let Some(path) = &self.plan {
-            self.write(&plan)?;
-            lines.push(format!("the plan is written to {}", path.display()));
+            return written(path, &plan, lines);
         }
         let admin = Admin::reach(&self.coordinator, self.by.as_deref()).await?;
         let present = Present::of(&admin).await?;
@@ -149,16 +152,33 @@ impl ImportFlags {
             lines,
         })
     }
+}
 
-    fn write(&self, plan: &Plan) -> Result<(), ImportError> {
-        let Some(path) = &self.plan else {
-            return Ok(());
-        };
+/// Writes a plan to a file, or gives it to be printed, with the notes as comments.
+fn written(path: &Path, plan: &Plan, notes: Vec<String>) -> Result<Imported, ImportError> {
+    let lines = if path == Path::new("-") {
+        let comments = notes.iter().flat_map(|note| note.lines());
+        let comments = comments.map(|line| format!("# {line}"));
+        comments
+            .chain(plan.to_string().lines().map(str::to_owned))
+            .collect()
+    } else {
         std::fs::write(path, plan.to_string()).map_err(|error| ImportError::CannotWrite {
-            path: path.clone(),
+            path: path.to_owned(),
             why: error.to_string(),
-        })
-    }
+        })?;
+        let mut lines = notes;
+        lines.push(format!(
+            "the plan is written to {}; nothing was imported",
+            path.display()
+        ));
+        lines
+    };
+    Ok(Imported {
+        dry_run: false,
+        changes: 0,
+        lines,
+    })
 }
 
 fn complain(text: &str) {
