@@ -455,11 +455,24 @@ impl Reader {
         {
             return Some(number);
         }
-        let text = format!(
-            "`requests_per_unit`{} must be a whole number from 0 to {}",
-            shown(&field.value),
-            u32::MAX
+        // Plain digits are a number, so that these are quoted.
+        let is_quoted = matches!(
+            &field.value.content,
+            Content::Scalar(scalar) if scalar.number.is_none() && is_decimal(&scalar.text)
         );
+        let text = if is_quoted {
+            format!(
+                "`requests_per_unit`{} is a text because of its quotes: write the number \
+                 without them",
+                shown(&field.value)
+            )
+        } else {
+            format!(
+                "`requests_per_unit`{} must be a whole number from 0 to {}",
+                shown(&field.value),
+                u32::MAX
+            )
+        };
         self.problem(field.value.at, text);
         None
     }
@@ -678,6 +691,12 @@ pub(super) fn can_be_shown(name: &str) -> bool {
 
 fn no_key(error: &KeyError) -> String {
     format!("no key can follow this rule: {error}")
+}
+
+/// A number without leading zeros, which could mean an octal one.
+fn is_decimal(text: &str) -> bool {
+    text.parse::<u32>()
+        .is_ok_and(|number| number.to_string() == text)
 }
 
 /// A value in parentheses, if it is short.
