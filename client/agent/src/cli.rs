@@ -4,7 +4,7 @@ use std::{io::Write, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::{config::Config, import::ImportFlags, serve};
+use crate::{config::Config, import::ImportFlags, listen, serve};
 
 /// Brings Leasehold's quotas to Envoy, nginx, Traefik, Caddy and HAProxy.
 #[derive(Debug, Parser)]
@@ -69,6 +69,12 @@ fn serve(flags: &ConfigFlags) -> ExitCode {
 fn check_config(flags: &ConfigFlags) -> ExitCode {
     match Config::load(&flags.config, flags.insecure) {
         Ok(config) => {
+            let socket = config.fixed.unix.as_ref();
+            if let Some(Err(error)) = socket.map(listen::check) {
+                let path = flags.config.display();
+                let told = format!("{path}: on this machine, {error} ({})", error.code());
+                return complain(&told, 3);
+            }
             let mut line = format!("{} can be taken\n", flags.config.display());
             for note in config.notes() {
                 line.push_str(&format!("note: {note}\n"));

@@ -105,6 +105,24 @@ impl Drop for Socket {
     }
 }
 
+/// Whether a socket's folder and group are there: what can be known of listening without
+/// doing it.
+pub(crate) fn check(socket: &UnixSocket) -> Result<(), ListenError> {
+    let folder = socket.path.parent().unwrap_or(&socket.path);
+    let found = fs::metadata(folder).and_then(|found| match found.is_dir() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    });
+    found.map_err(|source| ListenError::Other {
+        on: format!("listen.unix {} (its folder)", socket.path.display()),
+        source,
+    })?;
+    socket.group.as_deref().map_or(Ok(()), |group| {
+        group_id(group)?;
+        Ok(())
+    })
+}
+
 /// Listens on a Unix socket. What a process left behind that is gone is replaced, and
 /// nothing else.
 pub(crate) fn unix(socket: &UnixSocket) -> Result<(UnixListener, Socket), ListenError> {
@@ -272,6 +290,11 @@ mod tests {
             .map(|file| file.unwrap().file_name())
             .collect();
         assert_eq!(left, ["agent.sock.lock"]);
+        assert!(matches!(check(&socket), Err(ListenError::NoGroup(_))));
+        socket.group = Some("root".to_owned());
+        assert!(check(&socket).is_ok());
+        socket.path = dir.path().join("nowhere/agent.sock");
+        assert!(matches!(check(&socket), Err(ListenError::Other { .. })));
         assert_eq!(group_id("root").unwrap(), 0);
         assert_eq!(group_id("1234").unwrap(), 1234);
     }

@@ -26,7 +26,7 @@ pub(crate) use key_template::{KeyTemplate, NoKey};
 pub(crate) use texts::Texts;
 
 use crate::ratelimit;
-use raw::{Raw, RawBeforeContact, RawCheck, RawKey, RawRls};
+use raw::{Raw, RawBeforeContact, RawCheck, RawEndpoints, RawKey, RawRls};
 
 /// All that one agent needs to know.
 #[derive(Clone, Debug)]
@@ -330,12 +330,13 @@ impl Config {
                 holder.len()
             ));
         }
-        if raw.coordinator.endpoints.is_empty() {
+        let RawEndpoints::List(endpoints) = &raw.coordinator.endpoints;
+        if endpoints.is_empty() {
             return Err("coordinator.endpoints is empty: name at least one, like \
                  \"http://127.0.0.1:7070\""
                 .to_owned());
         }
-        for endpoint in &raw.coordinator.endpoints {
+        for endpoint in endpoints {
             check_endpoint(endpoint)?;
         }
         within(
@@ -346,7 +347,7 @@ impl Config {
         let fixed = Fixed {
             holder,
             before_contact: before_contact(&raw.coordinator)?,
-            endpoints: raw.coordinator.endpoints,
+            endpoints: endpoints.clone(),
             keys_max: raw.coordinator.keys_max,
             strict_clock: raw.coordinator.strict_clock,
             tcp: tcp(&raw.listen, insecure)?,
@@ -435,9 +436,12 @@ fn before_contact(raw: &raw::RawCoordinator) -> Result<FailureMode, String> {
 
 fn tcp(raw: &raw::RawListen, insecure: bool) -> Result<Option<SocketAddr>, String> {
     let is_nowhere = raw.tcp.is_none() && raw.unix.is_none();
-    let tcp = match raw.tcp {
+    let tcp = match &raw.tcp {
         None if is_nowhere => Some(SocketAddr::from(([127, 0, 0, 1], 7080))),
-        tcp => tcp,
+        None => None,
+        Some(text) => Some(text.parse().map_err(|_| {
+            format!("listen.tcp ({text:?}): write IP:PORT, as in 127.0.0.1:7080; no names")
+        })?),
     };
     match tcp {
         Some(addr) if !addr.ip().is_loopback() && !raw.insecure && !insecure => Err(format!(

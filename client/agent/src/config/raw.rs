@@ -1,7 +1,7 @@
 //! The configuration as it is written, with the defaults. Knows no ranges and no rules:
 //! `mod.rs` checks.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Deserialize;
 
@@ -24,7 +24,7 @@ pub(super) struct Raw {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawCoordinator {
-    pub(super) endpoints: Vec<String>,
+    pub(super) endpoints: RawEndpoints,
     pub(super) before_contact: RawBeforeContact,
     pub(super) emergency_units: Option<u64>,
     pub(super) keys_max: u32,
@@ -34,13 +34,23 @@ pub(super) struct RawCoordinator {
 impl Default for RawCoordinator {
     fn default() -> Self {
         Self {
-            endpoints: vec!["http://127.0.0.1:7070".to_owned()],
+            endpoints: RawEndpoints::List(vec!["http://127.0.0.1:7070".to_owned()]),
             before_contact: RawBeforeContact::Closed,
             emergency_units: None,
             keys_max: 65_536,
             strict_clock: false,
         }
     }
+}
+
+/// A type of its own so that anything else is told what is expected.
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a list of URLs is expected, like [\"http://127.0.0.1:7070\"]"
+)]
+pub(super) enum RawEndpoints {
+    List(Vec<String>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -54,7 +64,7 @@ pub(super) enum RawBeforeContact {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawListen {
-    pub(super) tcp: Option<SocketAddr>,
+    pub(super) tcp: Option<String>,
     pub(super) unix: Option<PathBuf>,
     pub(super) unix_group: Option<String>,
     pub(super) insecure: bool,
