@@ -110,6 +110,7 @@ mod tests {
         let charge = |(key, units): &(&str, u64)| Charge {
             key: Key::parse(key).unwrap(),
             units: *units,
+            only_counted: false,
         };
         let ask = Ask {
             charges: charges.iter().map(charge).collect(),

@@ -18,7 +18,7 @@ use axum::{
     routing::any,
 };
 use leasehold_client::{
-    Verdict,
+    Code, Verdict,
     http::{Answer, Reason},
 };
 use tokio::time::Instant;
@@ -26,12 +26,17 @@ use tokio::time::Instant;
 use crate::{
     agent::{Agent, request_id},
     config::{Check, NoKey, Unless},
-    decide::{Ask, Charge, Decision},
+    decide::{Ask, Charge, Decision, Part},
     metrics::{self, Outcome, Via},
 };
 
 /// What the caller of nginx should be told.
 const STATUS: HeaderName = HeaderName::from_static("leasehold-status");
+
+/// What operators are told whose budget is of kind `concurrency`.
+pub(crate) const PERMITS: &str = "its budget is of kind concurrency: a gateway cannot hold \
+    permits through the agent; acquire them with the client crate, or bind the key to a policy \
+    of another kind";
 
 pub(crate) fn router() -> Router<Arc<Agent>> {
     Router::new()
@@ -108,6 +113,9 @@ async fn answer(agent: &Agent, name: &str, headers: &HeaderMap) -> (Outcome, Opt
     // Never the rate limit service's scope, whatever the check is called.
     let scope = format!("check {name}");
     let decision = agent.decide(&scope, id, &ask).await;
+    if decision.told.verdict.code() == Some(Code::WrongKind) {
+        agent.said.once(at, PERMITS, Unless::Deny);
+    }
     (outcome_of(&decision), Some(decision.answer(&agent.answers)))
 }
 
@@ -118,7 +126,7 @@ fn refusal(agent: &Agent, reason: Reason, detail: Option<&str>) -> (Outcome, Opt
 
 pub(crate) fn outcome_of(decision: &Decision) -> Outcome {
     let parts = &decision.parts;
-    let is_uncharged = !parts.is_empty() && parts.iter().all(|part| part.is_uncharged);
+    let is_uncharged = !parts.is_empty() && parts.iter().all(Part::is_uncharged);
     match decision.told.verdict {
         verdict if is_uncharged && verdict.is_allowed() => Outcome::Uncharged,
         Verdict::Admitted => Outcome::Admitted,
@@ -127,8 +135,8 @@ pub(crate) fn outcome_of(decision: &Decision) -> Outcome {
         Verdict::Shadowed { .. } => Outcome::Shadowed,
         Verdict::Unavailable { .. } => Outcome::Unavailable,
         verdict => match verdict.code() {
-            Some(leasehold_client::Code::NoBudget) => Outcome::Refused,
-            Some(leasehold_client::Code::TooManyKeys) => Outcome::Unavailable,
+            Some(Code::NoBudget | Code::BadKey | Code::WrongKind) => Outcome::Refused,
+            Some(Code::TooManyKeys) => Outcome::Unavailable,
             _ => Outcome::Denied,
         },
     }
@@ -158,7 +166,11 @@ fn ask_of<'a>(check: &Check, headers: &'a HeaderMap) -> Result<Ask<'a>, Odd> {
             NoKey::NotUtf8(name) => bad_key(check, format!("the header {name} is not UTF-8")),
             NoKey::Bad(error) => bad_key(check, error.to_string()),
         })?;
-        charges.push(Charge { key, units });
+        charges.push(Charge {
+            key,
+            units,
+            only_counted: false,
+        });
     }
     let lane = check.lane_header.as_ref().and_then(|header| {
         let mut values = headers.get_all(header).iter();

@@ -22,6 +22,8 @@ const ROOM_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct Charge {
     pub(crate) key: Key,
     pub(crate) units: u64,
+    /// It is only counted: where it cannot be, the request passes all the same.
+    pub(crate) only_counted: bool,
 }
 
 /// How a request is charged: all of it or nothing.
@@ -37,7 +39,8 @@ pub(crate) struct Ask<'a> {
 /// What a request is told.
 #[derive(Debug)]
 pub(crate) struct Decision {
-    /// One for each charge; none at all if there was no room for their keys.
+    /// One for each charge that there was room for; none at all if one that may refuse was
+    /// not among them.
     pub(crate) parts: Vec<Part>,
     pub(crate) told: JointVerdict,
 }
@@ -45,10 +48,20 @@ pub(crate) struct Decision {
 /// How one charge stands.
 #[derive(Debug)]
 pub(crate) struct Part {
+    /// Its place among the charges that were asked for.
+    pub(crate) place: usize,
     pub(crate) budget: Budget,
     pub(crate) units: u64,
-    /// No budget matches the key, and that is allowed: it is not charged.
-    pub(crate) is_uncharged: bool,
+    pub(crate) only_counted: bool,
+    /// Why it is not charged, which is allowed: no budget matches the key, or it is only
+    /// counted and cannot be.
+    pub(crate) uncharged: Option<Code>,
+}
+
+impl Part {
+    pub(crate) fn is_uncharged(&self) -> bool {
+        self.uncharged.is_some()
+    }
 }
 
 impl Decision {
@@ -57,7 +70,7 @@ impl Decision {
         let mut charged = Vec::with_capacity(self.parts.len());
         let mut told = self.told.clone();
         for (index, part) in self.parts.iter().enumerate() {
-            if part.is_uncharged {
+            if part.is_uncharged() {
                 continue;
             }
             if let Some(by) = &mut told.refused_by
@@ -89,13 +102,18 @@ impl Decider {
     /// Charges all of it or nothing. Dropped before it is answered, it charges nothing.
     pub(crate) async fn decide(&self, ask: &Ask<'_>) -> Decision {
         let mut parts = Vec::with_capacity(ask.charges.len());
-        for charge in &ask.charges {
+        for (place, charge) in ask.charges.iter().enumerate() {
             match self.client.budget_of(charge.key.clone()) {
                 Ok(budget) => parts.push(Part {
+                    place,
                     budget,
                     units: charge.units,
-                    is_uncharged: false,
+                    only_counted: charge.only_counted,
+                    uncharged: None,
                 }),
+                Err(error) if charge.only_counted => {
+                    tracing::debug!(%error, "no room for a key that is only counted");
+                }
                 Err(error) => return no_room(&error),
             }
         }
@@ -103,10 +121,11 @@ impl Decider {
         loop {
             let told = self.attempt(&parts, ask.lane).await;
             let refuser = told.refused_by.as_ref().map(|by| by.index);
-            let has_no_budget = told.verdict.code() == Some(Code::NoBudget);
+            let code = told.verdict.code();
+            let may_lack = code == Some(Code::NoBudget) && ask.no_budget == Unless::Allow;
             match refuser.and_then(|index| parts.get_mut(index)) {
-                Some(part) if has_no_budget && ask.no_budget == Unless::Allow => {
-                    part.is_uncharged = true;
+                Some(part) if may_lack || part.only_counted => {
+                    part.uncharged = Some(code.unwrap_or(Code::Empty));
                 }
                 _ => return Decision { parts, told },
             }
@@ -114,7 +133,7 @@ impl Decider {
     }
 
     async fn attempt(&self, parts: &[Part], lane: Option<&str>) -> JointVerdict {
-        let listed = |index: usize| parts.get(index).filter(|part| !part.is_uncharged);
+        let listed = |index: usize| parts.get(index).filter(|part| !part.is_uncharged());
         let mut mildest = Verdict::Admitted;
         let mut spent: Vec<(usize, &Part)> = Vec::with_capacity(parts.len());
         for index in 0..parts.len() {

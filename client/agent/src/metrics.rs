@@ -47,7 +47,7 @@ pub(crate) enum Outcome {
     Denied,
     /// Nobody can be asked, or there is no room.
     Unavailable,
-    /// It has no key, no rule, no budget, or a malformed one.
+    /// It has no key, no rule, no budget, a malformed one, or one that hands out permits.
     Refused,
     /// As many requests are at work as may be.
     Overloaded,

@@ -43,7 +43,10 @@ fn outcome(name: &str, text: &str) -> String {
         for decision in rules.decide(&domain, descriptors) {
             match decision {
                 Decision::Budget(key) => writeln!(out, "  counted under {key}"),
-                Decision::Unlimited => writeln!(out, "  unlimited"),
+                Decision::Unlimited(Some(key)) => {
+                    writeln!(out, "  unlimited, counted under {key}")
+                }
+                Decision::Unlimited(None) => writeln!(out, "  unlimited, not counted"),
                 Decision::NoRule => writeln!(out, "  no rule"),
                 Decision::Replaced => writeln!(out, "  replaced"),
                 Decision::NoKey(error) => writeln!(out, "  no key: {error}"),

@@ -196,7 +196,11 @@ proptest! {
                     continue;
                 };
                 if limit.unlimited {
-                    prop_assert_eq!(decision, Decision::Unlimited);
+                    let Decision::Unlimited(Some(key)) = decision else {
+                        return Err(TestCaseError::fail(format!("{decision:?}, not {limit:?}")));
+                    };
+                    let found = budgets.resolve(&key).map(|(_, limit)| limit.clone());
+                    prop_assert_eq!(found, Some(None), "{}", key);
                     continue;
                 }
                 if replaced(limit.name) {

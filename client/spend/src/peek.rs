@@ -20,6 +20,9 @@ pub struct Quota {
     /// The window, the period's length, or the time in which an empty bucket fills;
     /// none: time frees nothing.
     pub window: Option<Duration>,
+    /// It counts what it would refuse, and refuses nothing: there is nothing that callers
+    /// should keep to.
+    pub shadow: bool,
 }
 
 impl Quota {
@@ -35,6 +38,7 @@ impl Quota {
             kind: policy.kind,
             limit: Some(policy.limit).filter(|_| !is_unlimited),
             window: Some(window).filter(|window| is_freed_by_time && !window.is_zero()),
+            shadow: policy.shadow,
         }
     }
 }

@@ -37,9 +37,10 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// None of a budget without a limit: there is nothing to show.
+    /// None of a budget without a limit, or in shadow mode: callers who keep to its figures
+    /// would hold back although nothing is refused.
     pub(super) fn of(quota: &Quota, peek: Peek, index: usize, units: u64) -> Option<Self> {
-        let limit = quota.limit?;
+        let limit = quota.limit.filter(|_| !quota.shadow)?;
         let name = Some(quota.public_name.as_str()).filter(|name| !name.is_empty());
         Some(Self {
             index,

@@ -17,9 +17,10 @@ use envoy_types::pb::{
     google::protobuf::UInt64Value,
 };
 use leasehold_tests::AgentProcess;
+use serde_json::json;
 use tonic::{Status, transport::Channel};
 
-use crate::setup::{Setup, stop};
+use crate::setup::{PATIENCE, Setup, stop};
 
 const PLAIN: &str = "[rls]\n";
 
@@ -301,7 +302,12 @@ fn the_files_of_envoyproxy_ratelimit_rule_and_are_taken_anew_when_they_change() 
         let ada = [("plan", "free"), ("user", "ada")];
         assert_eq!(ask(&ada).await, Code::Ok);
         assert_eq!(ask(&ada).await, Code::OverLimit);
+        // Never refused: here nobody has set up a budget.
         assert_eq!(ask(&[("health", "")]).await, Code::Ok);
+        setup.put_budget("edge/health=*", &json!({"kind": "unlimited"}));
+        for _ in 0..3 {
+            assert_eq!(ask(&[("health", "up")]).await, Code::Ok);
+        }
         let bob = [("plan", "paid"), ("user", "bob")];
         assert_eq!(ask(&bob).await, Code::OverLimit, "no rule");
 
@@ -330,6 +336,66 @@ fn the_files_of_envoyproxy_ratelimit_rule_and_are_taken_anew_when_they_change() 
     }
     stop(agent);
     assert_eq!(setup.spent("edge/plan=free/user=ada"), 1);
+    let path = "/v1/accounts/edge/health=up";
+    let books = setup.cluster.request("GET", path, None, PATIENCE).unwrap();
+    let books = books.json();
+    assert_eq!(
+        books["lifetime"]["spent"], 3,
+        "counted all the same: {books}"
+    );
+}
+
+#[test]
+fn a_shadow_is_over_no_limit_and_shows_none() {
+    let setup = Setup::new();
+    let policy = json!({
+        "kind": "sliding_window", "limit": 1, "window_ms": 60_000, "shadow": true,
+    });
+    setup.put_budget("edge/user=*", &policy);
+    let agent = setup.agent(&format!(
+        "{PLAIN}[check]\nkey = \"edge/user={{header:x-key}}\"\n"
+    ));
+    runtime().block_on(async {
+        let mut envoy = Envoy::at(&agent).await;
+        for _ in 0..3 {
+            let told = envoy
+                .ask(request(vec![descriptor(&[("user", "ada")], None)], 0))
+                .await;
+            assert_eq!(told.overall_code(), Code::Ok);
+            assert_eq!(codes(&told), [Code::Ok]);
+            assert_eq!(told.statuses[0].current_limit, None, "{told:?}");
+        }
+    });
+    let told = crate::setup::check(&agent, "ada");
+    assert_eq!((told.status, told.header("ratelimit")), (204, None));
+    let metrics = agent.ask("/metrics", &[]).unwrap().body;
+    assert!(metrics.contains("outcome=\"shadowed\""), "{metrics}");
+    stop(agent);
+}
+
+#[test]
+fn permits_are_not_to_be_had_and_the_log_says_so_once() {
+    let setup = Setup::new();
+    setup.put_budget("edge/*", &json!({"kind": "concurrency", "limit": 5}));
+    let agent = setup.agent(&format!("{PLAIN}{}", crate::setup::CHECK));
+    runtime().block_on(async {
+        let mut envoy = Envoy::at(&agent).await;
+        for _ in 0..2 {
+            let told = envoy
+                .ask(request(vec![descriptor(&[("user", "ada")], None)], 0))
+                .await;
+            assert_eq!(told.overall_code(), Code::OverLimit);
+        }
+    });
+    for _ in 0..2 {
+        assert_eq!(crate::setup::check(&agent, "bob").status, 500);
+    }
+    let log = agent.log();
+    let said = "is of kind concurrency";
+    assert_eq!(log.matches(said).count(), 2, "of each way once: {log}");
+    let metrics = agent.ask("/metrics", &[]).unwrap().body;
+    assert!(!metrics.contains("outcome=\"denied\""), "{metrics}");
+    stop(agent);
 }
 
 #[test]

@@ -15,8 +15,9 @@ use super::{
 pub enum Decision {
     /// It is counted under this key.
     Budget(Key),
-    /// A rule says that it is never refused; nobody needs to be asked.
-    Unlimited,
+    /// A rule says that it is never refused, and counted under this key; none: its values
+    /// make no key, and it passes uncounted.
+    Unlimited(Option<Key>),
     /// No rule is about it: it is not counted, and not refused for it.
     NoRule,
     /// Another descriptor of the same request has a limit that replaces its own.
@@ -116,7 +117,7 @@ impl Rules {
         };
         for (decision, one) in decisions.iter_mut().zip(&counted) {
             let name = one.and_then(|one| one.name.as_deref());
-            if *decision != Decision::Unlimited && name.is_some_and(replaced) {
+            if !matches!(decision, Decision::Unlimited(_)) && name.is_some_and(replaced) {
                 *decision = Decision::Replaced;
             }
         }
@@ -147,13 +148,15 @@ impl Tree {
         let Some(counted) = found else {
             return (Decision::NoRule, None);
         };
-        if counted.unlimited {
-            return (Decision::Unlimited, found);
-        }
         let entries = steps.iter().flatten();
         let entries = entries.map(|(branch, value)| branch.segment.of(value));
         let key = Key::from_parts(std::iter::once([domain, ""]).chain(entries));
-        (key.map_or_else(Decision::NoKey, Decision::Budget), found)
+        let decision = match key {
+            key if counted.unlimited => Decision::Unlimited(key.ok()),
+            Ok(key) => Decision::Budget(key),
+            Err(error) => Decision::NoKey(error),
+        };
+        (decision, found)
     }
 }
 

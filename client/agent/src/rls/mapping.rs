@@ -9,8 +9,10 @@ use crate::{config::Mapping, ratelimit::Decision};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mapped {
     Key(Key),
+    /// A rule says that it is never refused: it is only counted.
+    Unlimited(Key),
     /// A rule says that it is not.
-    Unlimited,
+    Uncounted,
     NoRule,
     /// It can be no key: too long, with too many entries, or an empty one.
     NoKey(KeyError),
@@ -38,7 +40,8 @@ pub(super) fn mapped(
             let decided = rules.decide(domain, descriptors.iter().map(entries));
             let mapped = |decision| match decision {
                 Decision::Budget(key) => Mapped::Key(key),
-                Decision::Unlimited | Decision::Replaced => Mapped::Unlimited,
+                Decision::Unlimited(Some(key)) => Mapped::Unlimited(key),
+                Decision::Unlimited(None) | Decision::Replaced => Mapped::Uncounted,
                 Decision::NoRule => Mapped::NoRule,
                 Decision::NoKey(error) => Mapped::NoKey(error),
             };
@@ -116,6 +119,7 @@ mod tests {
     fn text(mapping: &Mapping, domain: &str, entries: &[(&str, &str)]) -> String {
         match told(mapping, domain, entries) {
             Mapped::Key(key) => key.as_str().to_owned(),
+            Mapped::Unlimited(key) => format!("unlimited {key}"),
             other => format!("{other:?}"),
         }
     }
@@ -159,7 +163,13 @@ mod tests {
         let config = crate::ratelimit::Config::parse([("edge.yaml", yaml)]).unwrap();
         let files = Mapping::Ratelimit(std::sync::Arc::new(config.rules()));
         assert_eq!(text(&files, "edge", &[("user", "ada")]), "edge/user=ada");
-        assert_eq!(text(&files, "edge", &[("health", "")]), "Unlimited");
+        assert_eq!(
+            text(&files, "edge", &[("health", "")]),
+            "unlimited edge/health="
+        );
+        let long = "x".repeat(600);
+        let long = text(&files, "edge", &[("health", &long)]);
+        assert_eq!(long, "Uncounted", "it is never refused");
         assert_eq!(text(&files, "edge", &[("other", "ada")]), "NoRule");
         assert_eq!(text(&files, "other", &[("user", "ada")]), "NoRule");
         // The same key as without the files.

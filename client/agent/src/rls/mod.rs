@@ -27,13 +27,16 @@ use envoy_types::pb::envoy::{
         rate_limit_service_server::{RateLimitService, RateLimitServiceServer},
     },
 };
-use leasehold_client::http::{Answer, Reason};
+use leasehold_client::{
+    Code,
+    http::{Answer, Reason},
+};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status, metadata::MetadataMap};
 
 use crate::{
     agent::{Agent, request_id},
-    check::outcome_of,
+    check::{PERMITS, outcome_of},
     config::{LimitOverride, Rls, UnavailableAs, Unless},
     decide::{Ask, Charge, Decision},
     metrics::{self, Outcome, Via},
@@ -172,7 +175,7 @@ impl Service {
             request_id(values.map(|value| value.as_bytes()))
         });
         let decision = self.agent.decide("rls", id, &ask).await;
-        self.note_missing_budgets(rls, &decision, descriptors, &places, &request.domain);
+        self.note_budgets(&decision, descriptors, &places, &request.domain);
         reply::fill(&mut standings, &places, &decision);
         let answer = decision.answer(&self.agent.answers);
         (
@@ -222,9 +225,15 @@ impl Service {
             }
         }
         let units = units(request, descriptor);
+        let charge = |key, only_counted| Charge {
+            key,
+            units,
+            only_counted,
+        };
         match mapped {
-            Mapped::Unlimited => Ok(None),
-            Mapped::Key(key) => Ok(Some(Charge { key, units })),
+            Mapped::Uncounted => Ok(None),
+            Mapped::Key(key) => Ok(Some(charge(key, false))),
+            Mapped::Unlimited(key) => Ok(Some(charge(key, true))),
             Mapped::NoRule => {
                 note("no rule is for it", rls.no_rule);
                 match rls.no_rule {
@@ -239,23 +248,33 @@ impl Service {
         }
     }
 
-    fn note_missing_budgets(
+    /// Says what is wrong with the descriptors' budgets.
+    fn note_budgets(
         &self,
-        rls: &Rls,
         decision: &Decision,
         descriptors: &[RateLimitDescriptor],
         places: &[usize],
         domain: &str,
     ) {
         let refuser = decision.told.refused_by.as_ref().map(|by| by.index);
-        let has_none = decision.told.verdict.code() == Some(leasehold_client::Code::NoBudget);
+        let code = decision.told.verdict.code();
         for (index, part) in decision.parts.iter().enumerate() {
-            let is_missing = part.is_uncharged || (has_none && refuser == Some(index));
-            let descriptor = places.get(index).and_then(|place| descriptors.get(*place));
-            if let Some(descriptor) = descriptor.filter(|_| is_missing) {
-                let shape = format!("{}: no budget matches its key", mapping::shape(descriptor));
-                self.agent.said.once(domain, &shape, rls.no_rule);
-            }
+            let refused = code.filter(|_| refuser == Some(index));
+            let what = match part.uncharged.or(refused) {
+                Some(Code::NoBudget) => "no budget matches its key",
+                Some(Code::WrongKind) => PERMITS,
+                _ => continue,
+            };
+            let place = places.get(part.place);
+            let Some(descriptor) = place.and_then(|place| descriptors.get(*place)) else {
+                continue;
+            };
+            let unless = match part.uncharged {
+                Some(_) => Unless::Allow,
+                None => Unless::Deny,
+            };
+            let shape = format!("{}: {what}", mapping::shape(descriptor));
+            self.agent.said.once(domain, &shape, unless);
         }
     }
 }

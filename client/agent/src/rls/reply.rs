@@ -34,8 +34,15 @@ impl Standing {
     }
 
     fn of(part: &Part, refuses: bool, retry_after: Option<Duration>) -> Self {
-        if part.is_uncharged {
+        if part.is_uncharged() {
             return Self::default();
+        }
+        if part.budget.quota().is_some_and(|quota| quota.shadow) {
+            // It refuses nothing, whatever it would: there are no figures to keep to.
+            return Self {
+                is_refused: refuses,
+                ..Self::default()
+            };
         }
         let peek = part.budget.peek();
         let is_refused = refuses || peek.refused.is_some();
@@ -78,8 +85,10 @@ pub(super) fn fill(standings: &mut [Standing], places: &[usize], decision: &Deci
         let Some(standing) = standings.get_mut(*place) else {
             continue;
         };
-        *standing = match decision.parts.get(index) {
-            Some(part) => Standing::of(part, refuser == Some(index), retry_after),
+        let found = decision.parts.iter().enumerate();
+        let mut found = found.filter(|(_, part)| part.place == index);
+        *standing = match found.next() {
+            Some((at, part)) => Standing::of(part, refuser == Some(at), retry_after),
             // There was no room for its key.
             None if is_refused => Standing::refused(),
             None => Standing::default(),
