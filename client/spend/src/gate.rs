@@ -34,6 +34,11 @@ impl Gate {
         (self.cooling_until_ns != 0).then_some(self.cooling_until_ns)
     }
 
+    /// Ends the cool-down, whatever its time.
+    pub(crate) fn end_cool_down(&mut self) {
+        self.cooling_until_ns = 0;
+    }
+
     /// Ends the cool-down if its time is up. Says whether it is over.
     pub(crate) fn thaw(&mut self, now_ns: u64) -> bool {
         if now_ns >= self.cooling_until_ns {

@@ -55,6 +55,8 @@ struct Told {
     waiting: u64,
     /// What waits by lane, when there are several.
     lanes: [u64; LANES_MAX],
+    /// It is to hear when its cool-down ends, though it wants nothing.
+    listens: bool,
 }
 
 /// What is remembered of a report until it is acknowledged.
@@ -143,6 +145,8 @@ pub(crate) struct KeyCore {
     until_ns: u64,
     /// How long a key stays refused once it was.
     cooldown_ns: u64,
+    /// The policy was told on this stream.
+    is_policy_told: bool,
     /// The highest lane that is refused until then.
     refused_lane: Lane,
     backoff_ns: u64,
@@ -197,6 +201,7 @@ impl KeyCore {
             rtt_ns: 0,
             until_ns: 0,
             cooldown_ns: 0,
+            is_policy_told: false,
             refused_lane: Lane(0),
             backoff_ns: BACKOFF_MIN,
             own_generation: 0,
@@ -325,20 +330,27 @@ impl KeyCore {
         now.saturating_sub(self.last_request_ns) >= self.step_ns()
     }
 
-    fn telling(&self) -> Told {
+    fn telling(&self, now: u64) -> Told {
         Told {
             totals: self.sample.current.unwrap_or_default(),
             ended: self.sample.ended.len(),
             want: self.want(),
             waiting: self.waiting_told(),
             lanes: self.lanes_told(),
+            listens: self.listens(now),
         }
     }
 
+    /// Whether it is to hear when somebody ends its cool-down. Of a key that nobody asks
+    /// for, the next request asks instead.
+    fn listens(&self, now: u64) -> bool {
+        !self.is_closed && !self.is_long_idle(now) && self.slot.cooling_until().is_some()
+    }
+
     /// Whether anything has changed since it was last told.
-    pub(crate) fn is_untold(&self) -> bool {
+    pub(crate) fn is_untold(&self, now: u64) -> bool {
         let counts = self.slot.counts();
-        let now = self.telling();
+        let now = self.telling(now);
         self.told
             .map_or(now != Told::default() || self.is_want_known, |told| {
                 told != now
@@ -411,7 +423,7 @@ impl KeyCore {
         self.update_ask(now);
         let tallies = Tallies::of(&self.slot.counts());
         let untold = tallies.less(self.tallies_told);
-        let told = self.telling();
+        let told = self.telling(now);
         let patient_ns = self.sample.patient_until_ns.saturating_sub(now);
         let level = Report {
             key_id: self.slot.index(),
@@ -441,7 +453,7 @@ impl KeyCore {
             }
             // Of no lease, and nothing wanted: the key is done with.
             None if told.want > 0 || before == reports.len() => reports.push(Report {
-                is_final: told.want == 0,
+                is_final: told.want == 0 && !told.listens,
                 ..level
             }),
             None => {}
@@ -453,6 +465,10 @@ impl KeyCore {
             first.shadowed = untold.shadowed;
         }
         (self.is_announced, self.is_named) = (true, !is_done);
+        if is_done && self.slot.cooling_until().is_some() {
+            // Nobody says any more whether it still does.
+            self.ask_anew();
+        }
         self.tallies_told = tallies;
         self.untold_since_ns = None;
         self.told = Some(told);
@@ -503,6 +519,7 @@ impl KeyCore {
     pub(crate) fn start_stream(&mut self) {
         (self.is_announced, self.is_named) = (false, false);
         (self.told, self.is_want_known) = (None, false);
+        self.is_policy_told = false;
         self.tallies_told = self.tallies_acked;
         // What is wanted stays wanted, and is restated with everything else.
         if matches!(self.ask, Ask::Sent { .. } | Ask::Due) {

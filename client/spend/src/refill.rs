@@ -266,6 +266,20 @@ impl Slot {
         }
     }
 
+    /// The key cools down no longer, whatever was said.
+    pub fn end_cool_down(&self) {
+        let mut wakes = Vec::new();
+        let mut inner = self.lock();
+        if inner.gate.cooling_until().is_none() {
+            return;
+        }
+        inner.gate.end_cool_down();
+        self.unbar(&inner);
+        self.serve(&mut inner, &mut wakes);
+        drop(inner);
+        wakes.into_iter().for_each(Waker::wake);
+    }
+
     /// Until when the key cools down, if it does.
     pub(crate) fn cooling_until(&self) -> Option<u64> {
         if !self.is_gated() {

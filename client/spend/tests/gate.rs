@@ -294,3 +294,130 @@ fn nobody_is_told_to_come_back_for_units_that_only_a_hand_frees_and_who_waits_ge
     client.hear(Incoming::Granted(vec![grant(5, 1)]));
     assert_eq!(told(&mut patient, &client), Some(Verdict::Admitted));
 }
+
+/// A client whose key was refused and cools down for 30 s, by what it knows of its policy.
+fn refused_and_cooling() -> Client {
+    let mut client = Client::open();
+    assert_eq!(client.spend(1), Verdict::Empty);
+    let seq = client.sync().seq;
+    let refused = KeyGrant {
+        refusal: refusal(Code::Limit, 10_000),
+        policy: Some(with_cool_down(30)),
+        ..KeyGrant::default()
+    };
+    client.synced(seq, vec![refused]);
+    client.after(SECOND);
+    assert_eq!(
+        denial(&client),
+        Some((Code::Cooldown, Duration::from_secs(29)))
+    );
+    client
+}
+
+fn with_cool_down(seconds: u64) -> Policy {
+    Policy {
+        cooldown_us: seconds * 1_000_000,
+        timescale_us: 1_000_000,
+        ..policy(100)
+    }
+}
+
+/// The next request is asked for, and spends what is granted then.
+fn asks_and_spends(client: &mut Client) {
+    assert_eq!(client.spend(1), Verdict::Empty);
+    let sync = client.sync();
+    assert!(sync.reports.iter().any(|report| report.waiting == 1));
+    client.synced(sync.seq, vec![grant(5, 2)]);
+    assert_eq!(client.spend(1), Verdict::Admitted);
+}
+
+#[test]
+fn a_cool_down_ends_when_things_changed_and_who_waited_is_asked_for() {
+    let mut client = refused_and_cooling();
+    let mut patient = waits(&client, Patience::Until(client.now + 60 * SECOND));
+    client.outgoing();
+    let anew = KeyGrant {
+        ask_anew: true,
+        ..KeyGrant::default()
+    };
+    client.hear(Incoming::Granted(vec![anew]));
+    let sync = client.sync();
+    client.synced(sync.seq, vec![grant(5, 2)]);
+    assert_eq!(told(&mut patient, &client), Some(Verdict::Admitted));
+    assert_eq!(client.spend(1), Verdict::Admitted);
+}
+
+#[test]
+fn a_cool_down_ends_with_the_edit_that_removes_it() {
+    let mut client = refused_and_cooling();
+    let edited = KeyGrant {
+        policy: Some(policy(100)),
+        ..KeyGrant::default()
+    };
+    client.hear(Incoming::Granted(vec![edited]));
+    asks_and_spends(&mut client);
+}
+
+#[test]
+fn a_cool_down_that_still_runs_is_stated_again_after_an_edit() {
+    let mut client = refused_and_cooling();
+    let edited = KeyGrant {
+        policy: Some(with_cool_down(40)),
+        refusal: refusal(Code::Cooldown, 20_000_000),
+        ..KeyGrant::default()
+    };
+    client.hear(Incoming::Granted(vec![edited]));
+    assert_eq!(
+        denial(&client),
+        Some((Code::Cooldown, Duration::from_secs(20)))
+    );
+}
+
+#[test]
+fn a_cool_down_that_nobody_states_on_a_new_stream_is_over() {
+    let mut client = refused_and_cooling();
+    client.reconnect();
+    client.hear(fixture::opened(1, Vec::new()));
+    assert_eq!(denial(&client).map(|(code, _)| code), Some(Code::Cooldown));
+    let seq = client.sync().seq;
+    let first = KeyGrant {
+        policy: Some(with_cool_down(30)),
+        ..KeyGrant::default()
+    };
+    client.synced(seq, vec![first]);
+    asks_and_spends(&mut client);
+}
+
+/// What is said of a key until it is done with, and for how long that took.
+fn until_done(client: &mut Client, busy: bool) -> Option<u64> {
+    let began = client.now;
+    while client.now < began + 20 * SECOND {
+        if busy {
+            assert_eq!(denial(client).map(|(code, _)| code), Some(Code::Cooldown));
+        }
+        for sync in client.syncs() {
+            if sync.reports.iter().any(|report| report.is_final) {
+                return Some(client.now - began);
+            }
+            client.synced(sync.seq, Vec::new());
+        }
+        client.after(SECOND / 4);
+    }
+    None
+}
+
+#[test]
+fn a_key_that_cools_down_goes_on_to_hear_of_it_while_somebody_asks() {
+    let mut client = refused_and_cooling();
+    assert_eq!(until_done(&mut client, true), None);
+}
+
+#[test]
+fn a_cool_down_is_not_remembered_of_a_key_that_is_done_with() {
+    let mut client = refused_and_cooling();
+    let done = until_done(&mut client, false).unwrap();
+    // Four of its windows after the last request.
+    assert!((3 * SECOND..=5 * SECOND).contains(&done), "{done}");
+    // Nobody would say that it has ended: the next request asks.
+    assert_eq!(client.spend(1), Verdict::Empty);
+}

@@ -138,7 +138,7 @@ impl ClientCore {
             core.hand_back(now);
             // Of keys beyond its bound the coordinator knows nothing, and would
             // end a stream that spoke of them.
-            if core.is_untold() && index < keys_max {
+            if core.is_untold(now) && index < keys_max {
                 self.ready.insert(index);
             } else if core.is_forgettable(now) {
                 self.evictable.push(index);

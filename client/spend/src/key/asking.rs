@@ -333,8 +333,15 @@ impl KeyCore {
         self.rtt_ns = rtt_ns;
         let head = self.sample.waiting_head;
         let was_impossible = self.slot.known_limit().is_some_and(|limit| head > limit);
+        let mut ends_cool_down = false;
         if let Some(policy) = &grant.policy {
+            let before_ns = self.cooldown_ns;
             self.set_policy(policy);
+            // With the first word on a new stream: what was decided before that was not
+            // heard here.
+            let is_news = !self.is_policy_told || self.cooldown_ns != before_ns;
+            ends_cool_down = is_news && self.slot.cooling_until().is_some();
+            self.is_policy_told = true;
         }
         self.slot.set_holders(grant.holders);
         if let Some(free) = grant.free {
@@ -349,7 +356,7 @@ impl KeyCore {
             // It is gone, or possible by now: the ask was for less than it needs.
             self.settle_ask(Ask::None);
         }
-        if grant.ask_anew {
+        if grant.ask_anew || ends_cool_down {
             self.ask_anew();
         }
         let mut units = 0;
@@ -406,9 +413,11 @@ impl KeyCore {
         }
     }
 
-    /// What was refused may be there by now: nothing is refused by what was said before.
-    fn ask_anew(&mut self) {
+    /// What was refused may be there by now: nothing is refused by what was said before,
+    /// and a cool-down that still runs is stated again by the next answer.
+    pub(super) fn ask_anew(&mut self) {
         self.until_ns = 0;
+        self.slot.end_cool_down();
         self.backoff_ns = BACKOFF_MIN;
         self.slot.lift_refusal();
         if self.ask == Ask::Refused {
