@@ -429,7 +429,7 @@ impl KeyCore {
             key_id: self.slot.index(),
             want: told.want,
             waiting: told.waiting,
-            waiting_head: self.sample.waiting_head.max(told.waiting.min(1)),
+            waiting_head: self.head_told(),
             wait_us: patient_ns / 1000,
             lanes: self.lanes_waiting(&told, now),
             peak: self.demand.peak(),

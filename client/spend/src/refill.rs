@@ -589,15 +589,19 @@ impl Slot {
         }
     }
 
-    /// Units that requests of lanes above this one wait for.
-    pub(crate) fn waiting_above(&self, lane: Lane) -> u64 {
+    /// Units that requests of lanes above this one need on top of what is left; 1 at
+    /// least if any waits.
+    pub(crate) fn missing_above(&self, lane: Lane) -> u64 {
         if lane == Lane(0) {
             return 0;
         }
         let inner = self.lock();
         let first = lane.place(inner.queue.lanes());
         let above = inner.queue.iter().filter(|(place, ..)| *place < first);
-        above.fold(0, |sum, (.., waiting)| sum.saturating_add(waiting.units))
+        let units = above.fold(0_u64, |sum, (.., waiting)| {
+            sum.saturating_add(waiting.units)
+        });
+        units.saturating_sub(self.left()).max(units.min(1))
     }
 
     /// Takes in the lanes of the policy, the highest first.

@@ -166,6 +166,24 @@ fn a_report_says_what_waits_in_each_lane() {
 }
 
 #[test]
+fn what_is_left_is_of_the_highest_lane_that_waits() {
+    let mut client = client(2);
+    let waiting = [
+        waits(&client, Lane::LOWEST, 4, Patience::OneAnswer),
+        waits(&client, PAYMENT, 3, Patience::OneAnswer),
+        waits(&client, PAYMENT, 1, Patience::OneAnswer),
+    ];
+    let report = client.sync().reports.remove(0);
+    assert_eq!(
+        (report.left, report.waiting, report.waiting_head),
+        (2, 6, 1)
+    );
+    let told = report.lanes.iter().map(|l| (l.lane, l.waiting, l.head));
+    assert_eq!(told.collect::<Vec<_>>(), [(0, 2, 1), (2, 4, 4)]);
+    drop(waiting);
+}
+
+#[test]
 fn a_policy_without_lanes_says_nothing_of_them() {
     let mut client = Client::open();
     let waiting = waits(&client, PAYMENT, 1, Patience::OneAnswer);

@@ -161,6 +161,36 @@ fn units_that_are_pushed_end_a_refusal() {
 }
 
 #[test]
+fn a_request_waits_for_what_it_needs_on_top_of_what_is_left() {
+    let mut client = Client::open().with(16);
+    for _ in 0..3 {
+        assert_eq!(client.spend(4), Verdict::Admitted);
+    }
+    assert_eq!(client.spend(1), Verdict::Admitted);
+    // It has spent so much that it wants far more than this request needs.
+    let first = client.slot.spend(5, Patience::OneAnswer, &At(client.now));
+    let second = client.slot.spend(6, Patience::OneAnswer, &At(client.now));
+    let sync = client.sync();
+    let report = &sync.reports[0];
+    assert_eq!((report.left, report.want > 8), (3, true), "{report:?}");
+    assert_eq!((report.waiting, report.waiting_head), (8, 2));
+    // That is the answer, though it is less than the requests cost: nothing more is
+    // waited for, and the next one asks.
+    client.synced(sync.seq, vec![grant(5, 24)]);
+    for begun in [first, second] {
+        let Begun::Waits(waiter) = begun else {
+            panic!("too few are left");
+        };
+        assert_eq!(waiter.give_up(&At(client.now)), Verdict::Admitted);
+    }
+    client.after(MS).outgoing();
+    let third = client.slot.spend(1, Patience::OneAnswer, &At(client.now));
+    let report = client.sync().reports.remove(0);
+    assert_eq!((report.waiting, report.waiting_head), (1, 1));
+    drop(third);
+}
+
+#[test]
 fn an_answer_that_is_to_come_is_waited_for() {
     let mut client = Client::open();
     let Begun::Waits(waiter) = client.slot.spend(2, Patience::OneAnswer, &At(client.now)) else {

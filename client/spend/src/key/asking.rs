@@ -37,6 +37,12 @@ impl Ask {
     }
 }
 
+/// What requests of a lane need that is not here.
+struct Missing {
+    units: u64,
+    head: u64,
+}
+
 /// How long a key is to last without an answer: a cluster elects within two seconds by
 /// its default time-outs, and then hears again what everybody holds.
 const LEADERLESS: u64 = 3 * SECOND;
@@ -200,10 +206,34 @@ impl KeyCore {
         self.slot.ring();
     }
 
-    /// Units that requests wait for, as the coordinator is told.
+    /// What the requests of each lane need on top of what is left here, and the first
+    /// of them: what is left goes to the highest lane. 1 at least where any waits.
+    fn missing(&self) -> impl Iterator<Item = Missing> {
+        let mut left = self.left();
+        self.sample.lanes.iter().map(move |lane| {
+            let beyond = |units: u64| units.saturating_sub(left).max(units.min(1));
+            let missing = Missing {
+                units: beyond(lane.waiting_units),
+                head: beyond(lane.waiting_head),
+            };
+            left = left.saturating_sub(lane.waiting_units);
+            missing
+        })
+    }
+
+    /// Units that requests wait for, as the coordinator is told: it knows what is left
+    /// here as something else, and would refuse a request that lacks less than is free.
     pub(super) fn waiting_told(&self) -> u64 {
-        let probe = self.probe_place().is_some();
-        self.sample.waiting_units.saturating_add(u64::from(probe))
+        let probe = u64::from(self.probe_place().is_some());
+        self.missing()
+            .fold(probe, |sum, lane| sum.saturating_add(lane.units))
+    }
+
+    /// How many of those the first request needs.
+    pub(super) fn head_told(&self) -> u64 {
+        let first = self.missing().find(|lane| lane.units > 0);
+        let probe = u64::from(self.is_probe);
+        first.map_or(probe, |lane| lane.head)
     }
 
     /// Where a request counts as waiting that was told `Empty`: nowhere, when one waits
@@ -227,8 +257,8 @@ impl KeyCore {
         let mut told = [0; LANES_MAX];
         if self.sample.lanes.len() > 1 {
             let probe = self.probe_place();
-            for (place, (units, lane)) in told.iter_mut().zip(&self.sample.lanes).enumerate() {
-                *units = lane.waiting_units + u64::from(probe == Some(place));
+            for (place, (units, lane)) in told.iter_mut().zip(self.missing()).enumerate() {
+                *units = lane.units + u64::from(probe == Some(place));
             }
         }
         told
@@ -236,13 +266,14 @@ impl KeyCore {
 
     /// The same for a report.
     pub(super) fn lanes_waiting(&self, told: &Told, now: u64) -> Vec<LaneWaiting> {
-        let lanes = (0..).zip(told.lanes).zip(&self.sample.lanes);
+        let lanes = (0..).zip(told.lanes).zip(self.missing());
         lanes
-            .filter(|((_, waiting), _)| *waiting > 0)
-            .map(|((lane, waiting), sample)| LaneWaiting {
+            .zip(&self.sample.lanes)
+            .filter(|(((_, waiting), _), _)| *waiting > 0)
+            .map(|(((lane, waiting), missing), sample)| LaneWaiting {
                 lane,
                 waiting,
-                head: sample.waiting_head.max(1),
+                head: missing.head.max(1),
                 wait_us: sample.patient_until_ns.saturating_sub(now) / 1000,
             })
             .collect()
@@ -295,7 +326,7 @@ impl KeyCore {
         self.ask = Ask::Sent {
             seq,
             at_ns: now,
-            // Some of what they wait for may be left here, or above the limit.
+            // Some of what they wait for may be above the limit.
             waiting: told.waiting.min(told.want.max(1)),
             lane,
             generation,
@@ -513,7 +544,7 @@ impl KeyCore {
         let lane = Lane(refusal.lane);
         self.refused_lane = lane;
         // The ask goes on for those who wait in a lane above.
-        let above = self.slot.waiting_above(lane);
+        let above = self.slot.missing_above(lane);
         match &mut self.ask {
             Ask::Sent { waiting, .. } if above > 0 => {
                 *waiting = granted_since.saturating_add(above);
