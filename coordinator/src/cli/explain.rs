@@ -60,7 +60,7 @@ fn verdict(value: &Value) -> String {
         after => format!("try again in {after}"),
     };
     let what = if admitted {
-        "would be refused, and is only counted,"
+        "would be refused, and is only counted"
     } else {
         "would be refused now"
     };

@@ -216,7 +216,11 @@ impl From<BackupError> for CliError {
 fn refusal(problem: &Value) -> String {
     let retry = problem
         .get("retry_after_s")
-        .map(|seconds| format!("; try again in {seconds} s"))
+        .and_then(Value::as_u64)
+        .map(|seconds| {
+            let after = text::wait(seconds.saturating_mul(1_000));
+            format!("; try again in {after}")
+        })
         .unwrap_or_default();
     let detail = text(problem, "detail");
     // Most say it themselves.

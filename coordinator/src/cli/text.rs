@@ -39,7 +39,7 @@ pub(super) fn wait_field(value: &Value, name: &str) -> String {
 
 /// A time to wait, as people count it: a long one in days and hours or in hours and
 /// minutes, rounded up.
-fn wait(ms: u64) -> String {
+pub(super) fn wait(ms: u64) -> String {
     const MINUTE: u64 = 60_000;
     const HOUR: u64 = 60 * MINUTE;
     const DAY: u64 = 24 * HOUR;

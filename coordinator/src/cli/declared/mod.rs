@@ -58,8 +58,11 @@ impl ApplyFlags {
         let plan = changes(&declared, &present, self.prune);
         self.check_default(remote, &plan).await?;
         let mut lines: Vec<String> = plan.iter().map(Change::line).collect();
-        let kept = diff::not_in_file(&declared, &present);
-        if !self.prune && !kept.is_empty() {
+        let kept = match self.prune {
+            true => Vec::new(),
+            false => diff::not_in_file(&declared, &present),
+        };
+        if !kept.is_empty() {
             lines.push(format!(
                 "not in the file, and left alone without --prune: {}",
                 kept.join(", ")
