@@ -441,16 +441,16 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use axum::body::Body;
-    use envoy_types::pb::{
-        envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code},
-        google::protobuf::value::Kind,
-    };
     use http_body_util::BodyExt;
     use prost::Message;
     use tokio::io::AsyncReadExt;
     use tonic::codegen::Service;
 
     use super::*;
+    use crate::rls::pb::{
+        envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code},
+        google::protobuf::value::Kind,
+    };
 
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -490,7 +490,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_connection_that_never_asks_is_closed_however_far_it_came() {
         let server = server(Duration::from_millis(50));
         let half = b"GET /healthz HTTP/1.1\r\nhost: x\r\n";
@@ -502,7 +502,8 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    // By a clock of its own: it goes on when nobody has anything to do.
+    #[tokio::test(start_paused = true)]
     async fn a_connection_that_asks_is_kept() {
         let server = server(Duration::from_secs(2));
         let (mut here, there) = tokio::io::duplex(1 << 16);

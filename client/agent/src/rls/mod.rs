@@ -20,6 +20,9 @@ mod unread;
 
 use std::sync::Arc;
 
+// What others' tests ask, in Envoy's words.
+#[cfg(test)]
+pub(crate) use envoy_types::pb;
 use envoy_types::pb::envoy::{
     extensions::common::ratelimit::v3::RateLimitDescriptor,
     service::ratelimit::v3::{
