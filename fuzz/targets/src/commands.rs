@@ -99,7 +99,8 @@ fn op(choices: &mut Unstructured<'_>) -> Result<Op> {
         0 => Op::Open(slot(choices)?),
         1 => Op::End(slot(choices)?),
         2..=5 => Op::Grant(slot(choices)?, choices.int_in_range(0..=15)?),
-        6..=7 => Op::Spend(choices.int_in_range(0..=12)?),
+        6 => Op::Spend(choices.int_in_range(0..=12)?),
+        7 => Op::SpendOnce(choices.int_in_range(0..=2)?, choices.int_in_range(0..=12)?),
         8..=12 => sync(choices)?,
         13..=14 => Op::Settle(
             choices.int_in_range(0..=5)?,
