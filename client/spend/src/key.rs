@@ -1,6 +1,6 @@
 //! What the driver knows of one key: what was spent of it, when to report, and
 //! when to hand back what is parked here. Knows neither the session nor the other
-//! keys; when to ask is `asking`'s.
+//! keys; when to ask is `asking`'s. Past 600 lines: what one report says of a key is one state.
 
 mod asking;
 

@@ -5,6 +5,7 @@
 //! changes it at the next start. [`Rules`] are what requests are answered by, and are
 //! replaced as a whole.
 
+mod error;
 mod key_template;
 mod raw;
 mod texts;
@@ -20,8 +21,8 @@ use std::{
 use http::HeaderName;
 use leasehold_client::FailureMode;
 use serde::Deserialize;
-use thiserror::Error;
 
+pub(crate) use error::ConfigError;
 pub(crate) use key_template::{KeyTemplate, NoKey};
 pub(crate) use texts::Texts;
 
@@ -231,43 +232,6 @@ pub(crate) enum Mapping {
 impl Default for Mapping {
     fn default() -> Self {
         Self::Plain(None)
-    }
-}
-
-/// Why a configuration was refused; nothing was started or changed.
-#[derive(Debug, Error)]
-pub(crate) enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read {path}: {reason}", path = path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// A name or a type is wrong.
-    #[error("{path}: {reason}", path = path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// Where, and what is expected.
-        reason: String,
-    },
-    /// A value is outside its range, or two values contradict each other.
-    #[error("{path}: {reason}", path = path.display())]
-    Invalid {
-        /// The file.
-        path: PathBuf,
-        /// The field, its value, what is allowed, and what to do.
-        reason: String,
-    },
-}
-
-impl ConfigError {
-    /// The stable code.
-    #[must_use]
-    pub(crate) const fn code(&self) -> &'static str {
-        "invalid_config"
     }
 }
 

@@ -37,6 +37,8 @@ mod problem;
 mod read;
 mod rules;
 mod segment;
+mod siblings;
+mod wording;
 mod yaml;
 
 pub use name::policy_name;

@@ -10,7 +10,7 @@ use super::{
     Place,
     descriptor::{Descriptor, Domain, Limit, Rate, Unit},
     name::policy_name,
-    read::can_be_shown,
+    wording::can_be_shown,
 };
 
 /// Policies and budgets, one of each for every limit, in the order of the files.

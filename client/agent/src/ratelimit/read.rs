@@ -1,7 +1,8 @@
 //! Reads files into checked rules. Every field is either understood or an error that says
 //! where it stands and what to do; what is understood but has no effect is a note.
 //!
-//! Does not know keys' accounts, budgets or coordinators.
+//! Does not know keys' accounts, budgets or coordinators. Past 600 lines: one function for
+//! each thing in a file, with all that can be wrong with it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,12 +10,14 @@ use std::{
     sync::Arc,
 };
 
-use leasehold_key::{Key, KeyError, Pattern, SEGMENTS_MAX};
+use leasehold_key::{Key, Pattern, SEGMENTS_MAX};
 
 use super::{
     Place, Plan, Problem, Problems, Rules,
     descriptor::{Descriptor, Domain, Limit, Rate, Unit},
     segment::{Segment, Value, Wildcard},
+    siblings::Siblings,
+    wording::{can_be_shown, is_decimal, listed, named, near, no_key, shown, units},
     yaml::{self, Content, Field, Node},
 };
 
@@ -36,6 +39,9 @@ const RATE_LIMIT: (&str, &[&str]) = (
     &["unit", "requests_per_unit", "unlimited", "name", "replaces"],
 );
 const REPLACES: (&str, &[&str]) = ("an entry of replaces", &["name"]);
+
+/// The most names that are compared with one that nothing has.
+const HINTED_MAX: usize = 200;
 
 /// The rules of one or more files.
 #[derive(Debug)]
@@ -212,6 +218,7 @@ impl Reader {
         };
         let descriptors = list.map_or_else(Vec::new, |list| self.descriptors(list, above));
         self.check_replaces(&descriptors);
+        self.check_circles(&descriptors);
         Some(Domain {
             name,
             file: Arc::clone(&self.file),
@@ -516,7 +523,10 @@ impl Reader {
                 }
             }
         });
-        let names: Vec<&str> = names.into_iter().collect();
+        let mut names: Vec<&str> = names.into_iter().collect();
+        // A hint is for a slip in a file that people read.
+        names.sort_unstable();
+        names.truncate(HINTED_MAX);
         for (at, name) in missing {
             let hint = near(&name, &names).map_or_else(
                 || "no rate_limit of the domain has this `name`".to_owned(),
@@ -525,6 +535,36 @@ impl Reader {
                 },
             );
             self.note(at, format!("`replaces` `{name}` has no effect: {hint}"));
+        }
+    }
+
+    /// Rules that replace each other in a circle would all be left out, and a request that
+    /// all of them match would be charged to none.
+    fn check_circles(&mut self, descriptors: &[Descriptor]) {
+        let mut edges: Vec<(&str, &str, Place)> = Vec::new();
+        each_limit(descriptors, &mut |limit| {
+            if let Some(name) = &limit.name {
+                let replaced = limit.replaces.iter();
+                edges.extend(replaced.map(|(at, other)| (name.as_str(), other.as_str(), *at)));
+            }
+        });
+        loop {
+            // What nobody replaces, or replaces nothing, is in no circle.
+            let before = edges.len();
+            let replacing: HashSet<&str> = edges.iter().map(|edge| edge.0).collect();
+            edges.retain(|edge| replacing.contains(edge.1));
+            let replaced: HashSet<&str> = edges.iter().map(|edge| edge.1).collect();
+            edges.retain(|edge| replaced.contains(edge.0));
+            if edges.len() == before {
+                break;
+            }
+        }
+        if let Some((name, other, at)) = edges.first() {
+            let text = format!(
+                "`{name}` replaces `{other}`, and is replaced by it in a circle: a request that \
+                 matches all of them would be charged to none; take one `replaces` away"
+            );
+            self.problem(*at, text);
         }
     }
 
@@ -624,42 +664,6 @@ impl Reader {
     }
 }
 
-/// The descriptors of one list, to find what is there twice or in vain.
-#[derive(Default)]
-struct Siblings {
-    places: HashMap<(String, Value), Place>,
-    wildcards: HashMap<String, Vec<(Place, Wildcard)>>,
-}
-
-impl Siblings {
-    /// Where the same already stands; otherwise it is noted.
-    fn same(&mut self, descriptor: &Descriptor, at: Place) -> Option<Place> {
-        let entry = (descriptor.key.clone(), descriptor.value.clone());
-        if let Some(first) = self.places.get(&entry) {
-            return Some(*first);
-        }
-        self.places.insert(entry, at);
-        if let Value::Wildcard(wildcard) = &descriptor.value {
-            let of_key = self.wildcards.entry(descriptor.key.clone()).or_default();
-            of_key.push((at, wildcard.clone()));
-        }
-        None
-    }
-
-    /// A wildcard that takes everything before it comes to this one.
-    fn before(&self, descriptor: &Descriptor, at: Place) -> Option<(&str, Place)> {
-        let mut wildcards = self.wildcards.get(&descriptor.key)?.iter();
-        let found = match &descriptor.value {
-            Value::Exact(_) => None,
-            Value::Any => wildcards.find(|(_, wildcard)| wildcard.prefix() == Some("")),
-            Value::Wildcard(own) => wildcards
-                .take_while(|(place, _)| *place != at)
-                .find(|(_, earlier)| earlier.covers(own)),
-        };
-        found.map(|(place, wildcard)| (wildcard.text(), *place))
-    }
-}
-
 fn each_limit<'a>(descriptors: &'a [Descriptor], take: &mut impl FnMut(&'a Limit)) {
     for descriptor in descriptors {
         if let Some(limit) = &descriptor.limit {
@@ -667,73 +671,4 @@ fn each_limit<'a>(descriptors: &'a [Descriptor], take: &mut impl FnMut(&'a Limit
         }
         each_limit(&descriptor.descriptors, take);
     }
-}
-
-/// `user: bob` as in the file.
-fn named(descriptor: &Descriptor) -> String {
-    match &descriptor.value {
-        Value::Any => format!("key `{}` without a value", descriptor.key),
-        Value::Exact(value) => format!("key `{}` with the value `{value}`", descriptor.key),
-        Value::Wildcard(wildcard) => {
-            format!(
-                "key `{}` with the value `{}`",
-                descriptor.key,
-                wildcard.text()
-            )
-        }
-    }
-}
-
-/// Whether callers may be told a name.
-pub(super) fn can_be_shown(name: &str) -> bool {
-    (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
-fn no_key(error: &KeyError) -> String {
-    format!("no key can follow this rule: {error}")
-}
-
-/// A number without leading zeros, which could mean an octal one.
-fn is_decimal(text: &str) -> bool {
-    text.parse::<u32>()
-        .is_ok_and(|number| number.to_string() == text)
-}
-
-/// A value in parentheses, if it is short.
-fn shown(node: &Node) -> String {
-    match &node.content {
-        Content::Scalar(scalar) if scalar.text.len() <= 64 => format!(" ({})", scalar.text),
-        _ => String::new(),
-    }
-}
-
-fn units() -> String {
-    format!("one of {}", listed(&Unit::ALL.map(Unit::name)))
-}
-
-/// `a, b and c`.
-fn listed(names: &[&str]) -> String {
-    match names {
-        [] => String::new(),
-        [one] => format!("`{one}`"),
-        [first @ .., last] => {
-            let first: Vec<String> = first.iter().map(|name| format!("`{name}`")).collect();
-            format!("{} and `{last}`", first.join(", "))
-        }
-    }
-}
-
-/// The name that was likely meant.
-fn near<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
-    let lower = name.to_ascii_lowercase().replace('-', "_");
-    let close = |other: &&str| {
-        let away = strsim::damerau_levenshtein(&lower, other);
-        (away <= 2 && away * 3 <= other.len()).then_some(away)
-    };
-    let mut near: Vec<(usize, &str)> = names
-        .iter()
-        .filter_map(|other| close(other).map(|away| (away, *other)))
-        .collect();
-    near.sort_unstable();
-    near.first().map(|(_, name)| *name)
 }
