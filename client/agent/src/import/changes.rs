@@ -256,11 +256,10 @@ fn phrase(body: &Value) -> String {
     let field = |name: &str| plain(body.get(name).unwrap_or(&Value::Null));
     let rule = match body.get("kind").and_then(Value::as_str) {
         None => return field("policy"),
-        Some("sliding_window") => {
-            let window_ms = body.get("window_ms").and_then(Value::as_u64);
-            let seconds = window_ms.unwrap_or(0) / 1_000;
-            format!("{} in any {seconds} s", field("limit"))
-        }
+        Some("sliding_window") => match body.get("window_ms").and_then(Value::as_u64) {
+            Some(window_ms) => format!("{} in any {} s", field("limit"), window_ms / 1_000),
+            None => field("limit"),
+        },
         Some("period") => format!(
             "{} per {}, {}",
             field("limit"),

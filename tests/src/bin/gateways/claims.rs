@@ -415,7 +415,7 @@ pub(super) async fn agent_dies(
     ground.agents[0].kill();
     let killed_ns = leasehold_tests::clock_ns();
     let seen = load.await;
-    ground.agents[0].start("/readyz")?;
+    ground.agents[0].start_ready()?;
     let seen = seen??;
     held!(
         seen.unanswered == 0,

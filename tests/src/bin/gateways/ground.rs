@@ -2,24 +2,17 @@
 //! one budget for each question. Knows no gateway.
 
 use std::{
-    fs::{self, File},
+    fs,
     net::SocketAddr,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use leasehold_tests::LocalCluster;
+use leasehold_tests::{AgentProcess, LocalCluster};
 use serde_json::{Value, json};
 
-use super::{
-    Outcome,
-    proxies::{about, end},
-    upstream::Upstream,
-};
+use super::{Outcome, upstream::Upstream};
 
-const POLL: Duration = Duration::from_millis(50);
 /// Longer than anything takes on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -91,7 +84,7 @@ impl Ground {
         let nobody = LocalCluster::free_ports(1)?[0];
         let nobody = [format!("http://127.0.0.1:{nobody}")];
         let mut stranded = Agent::new(agent, deploy, &cluster, (2, &nobody))?;
-        stranded.start("/healthz")?;
+        stranded.start()?;
         let mut ground = Self {
             cluster,
             upstream,
@@ -100,7 +93,7 @@ impl Ground {
             stranded,
         };
         for agent in &mut ground.agents {
-            agent.start("/readyz")?;
+            agent.start_ready()?;
         }
         Ok(ground)
     }
@@ -126,13 +119,13 @@ pub(super) fn book_key(caller: &str) -> String {
     format!("gateway/route=orders/api_key={caller}")
 }
 
-/// An agent as a process of its own.
+/// An agent that can be killed and started again where it was.
 pub(super) struct Agent {
     program: PathBuf,
-    config: PathBuf,
-    log: PathBuf,
+    folder: PathBuf,
+    config: String,
     pub(super) at: SocketAddr,
-    child: Option<Child>,
+    process: Option<AgentProcess>,
 }
 
 impl Agent {
@@ -152,69 +145,31 @@ impl Agent {
             }
         }
         let endpoints = serde_json::to_string(endpoints)?;
-        let text = text
+        let config = text
             .replace(AGENT, &at.to_string())
             .replace(COORDINATORS, &endpoints);
-        let config = cluster.dir().join(format!("agent{number}.toml"));
-        fs::write(&config, text)?;
         Ok(Self {
             program: program.to_owned(),
+            folder: cluster.dir().join(format!("agent{number}")),
             config,
-            log: cluster.dir().join(format!("agent{number}.log")),
             at,
-            child: None,
+            process: None,
         })
     }
 
-    /// Starts it, and waits until this path is answered by 200.
-    pub(super) fn start(&mut self, path: &str) -> Outcome<()> {
-        let out = File::options().create(true).append(true).open(&self.log)?;
-        let child = Command::new(&self.program)
-            .arg("serve")
-            .arg("--config")
-            .arg(&self.config)
-            .stdin(Stdio::null())
-            .stdout(out.try_clone()?)
-            .stderr(out)
-            .spawn()
-            .map_err(about("the agent"))?;
-        let child = self.child.insert(child);
-        let give_up = Instant::now() + PATIENCE;
-        loop {
-            let ready = LocalCluster::ask(self.at, "GET", path, None);
-            if ready.is_ok_and(|answer| answer.status == 200) {
-                return Ok(());
-            }
-            let log = || fs::read_to_string(&self.log).unwrap_or_default();
-            if let Some(status) = child.try_wait()? {
-                return Err(format!("the agent ended ({status}):\n{}", log()).into());
-            }
-            if Instant::now() > give_up {
-                return Err(format!("the agent is not ready:\n{}", log()).into());
-            }
-            thread::sleep(POLL);
-        }
+    /// Starts it, and waits until it listens.
+    pub(super) fn start(&mut self) -> Outcome<&AgentProcess> {
+        let process = AgentProcess::start(&self.program, &self.folder, &self.config)?;
+        Ok(self.process.insert(process))
+    }
+
+    /// Starts it, and waits until it has a session.
+    pub(super) fn start_ready(&mut self) -> Outcome<()> {
+        Ok(self.start()?.wait_ready(PATIENCE)?)
     }
 
     /// SIGKILL; it is gone when this returns.
     pub(super) fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            // An error here says that it has ended already.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-
-    /// SIGTERM: it hands everything back first.
-    pub(super) fn stop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            end(&mut child);
-        }
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        self.stop();
+        self.process = None;
     }
 }

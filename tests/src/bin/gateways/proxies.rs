@@ -267,7 +267,7 @@ fn rewired(text: &str, wiring: Wiring) -> String {
 }
 
 /// Asks a process to end, so that its children end as well, and makes sure.
-pub(super) fn end(child: &mut Child) {
+fn end(child: &mut Child) {
     let pid = i32::try_from(child.id()).ok();
     if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
         // It has not been waited for, so the id is still its own.
