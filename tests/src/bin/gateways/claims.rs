@@ -1,7 +1,10 @@
 //! What must hold in front of every gateway, each shown with two instances behind two
 //! agents that share one budget. Knows no program.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use leasehold_tests::{Admission, Promise};
 use serde_json::Value;
@@ -91,14 +94,7 @@ pub(super) async fn exact(ground: &Ground, fleet: &Fleet) -> Outcome<Shown> {
         seen.unanswered,
         seen.last_error
     );
-    // On a machine that stalls an answer may come too late, which is a 503 and no pass.
-    let late = seen.with_status(503).count();
-    held!(
-        late * 100 <= seen.answers.len(),
-        "{late} of {} heard 503",
-        seen.answers.len()
-    );
-    held_statuses(&seen, &[200, 429, 503]).map_or_else(
+    too_many_others(&seen, &[200, 429]).map_or_else(
         || {
             Ok((
                 true,
@@ -129,11 +125,44 @@ fn held_statuses(seen: &Seen, allowed: &[u16]) -> Option<String> {
     Some(format!("{count} answers were like {first:?}"))
 }
 
+/// As [`held_statuses`]; but on a machine that stalls an answer may come later than the
+/// policy waits, which is a 503 and no pass: one in a hundred may.
+fn too_many_others(seen: &Seen, allowed: &[u16]) -> Option<String> {
+    let late = seen.with_status(503).count();
+    if late * 100 > seen.answers.len() {
+        return Some(format!("{late} of {} heard 503", seen.answers.len()));
+    }
+    held_statuses(seen, &[allowed, &[503]].concat())
+}
+
+/// Asks until the answer is another than that none came in time: a key of which an agent
+/// knows nothing yet has to be asked for.
+async fn ask_patiently(to: SocketAddr, headers: &[(&str, &str)]) -> Outcome<Answer> {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let answer = ask(to, headers).await?;
+        if answer.status != 503 || Instant::now() > give_up {
+            return Ok(answer);
+        }
+    }
+}
+
+/// Both agents have units of a key.
+async fn warm(fleet: &Fleet, key: &str) -> Outcome<()> {
+    for at in fleet.at() {
+        let answer = ask_patiently(at, &[(KEY, key)]).await?;
+        if answer.status != 200 {
+            return Err(format!("{key} is not served: {answer:?}").into());
+        }
+    }
+    Ok(())
+}
+
 /// What a client is told, on what is served and on what is refused.
 pub(super) async fn headers(_: &Ground, fleet: &Fleet) -> Outcome<Shown> {
     let key = format!("few-{}", fleet.name());
     let at = fleet.at()[0];
-    let served = ask(at, &[(KEY, &key)]).await?;
+    let served = ask_patiently(at, &[(KEY, &key)]).await?;
     held!(served.status == 200, "the first was not served: {served:?}");
     if fleet.tells_the_served() {
         held!(
@@ -147,7 +176,7 @@ pub(super) async fn headers(_: &Ground, fleet: &Fleet) -> Outcome<Shown> {
     }
     let give_up = Instant::now() + PATIENCE;
     let refused = loop {
-        let answer = ask(at, &[(KEY, &key)]).await?;
+        let answer = ask_patiently(at, &[(KEY, &key)]).await?;
         if answer.status != 200 {
             break answer;
         }
@@ -228,7 +257,8 @@ pub(super) async fn keyless(ground: &Ground, fleet: &Fleet) -> Outcome<Shown> {
 pub(super) async fn own_cost(ground: &Ground, fleet: &Fleet) -> Outcome<Shown> {
     let key = format!("counted-{}-cost", fleet.name());
     for cost in ["0", "1000"] {
-        let answer = ask(fleet.at()[0], &[(KEY, &key), ("x-quota-cost", cost)]).await?;
+        let headers = [(KEY, key.as_str()), ("x-quota-cost", cost)];
+        let answer = ask_patiently(fleet.at()[0], &headers).await?;
         held!(answer.status == 200, "cost {cost}: {answer:?}");
     }
     charged_once(ground, &key)
@@ -243,7 +273,7 @@ pub(super) async fn own_id(ground: &Ground, fleet: &Fleet) -> Outcome<Shown> {
             ("x-quota-request-id", "same"),
             ("x-request-id", "same"),
         ];
-        let answer = ask(fleet.at()[0], &headers).await?;
+        let answer = ask_patiently(fleet.at()[0], &headers).await?;
         held!(answer.status == 200, "{answer:?}");
     }
     charged_once(ground, &key)
@@ -252,6 +282,7 @@ pub(super) async fn own_id(ground: &Ground, fleet: &Fleet) -> Outcome<Shown> {
 /// As many units are charged as requests were served.
 pub(super) async fn once(ground: &Ground, fleet: &Fleet) -> Outcome<Shown> {
     let key = format!("counted-{}", fleet.name());
+    warm(fleet, &key).await?;
     let seen = Load {
         gateways: &fleet.at(),
         path: PATH,
@@ -262,7 +293,7 @@ pub(super) async fn once(ground: &Ground, fleet: &Fleet) -> Outcome<Shown> {
     }
     .run()
     .await?;
-    if let Some(other) = held_statuses(&seen, &[200]) {
+    if let Some(other) = too_many_others(&seen, &[200]) {
         return Ok((false, other));
     }
     charged_once(ground, &key)
@@ -272,7 +303,7 @@ pub(super) async fn once(ground: &Ground, fleet: &Fleet) -> Outcome<Shown> {
 pub(super) async fn twice(ground: &Ground, fleet: &Fleet) -> Outcome<Shown> {
     let key = format!("counted-{}-twice", fleet.name());
     for _ in 0..20 {
-        let answer = ask(fleet.at()[0], &[(KEY, &key)]).await?;
+        let answer = ask_patiently(fleet.at()[0], &[(KEY, &key)]).await?;
         held!(answer.status == 200, "{answer:?}");
     }
     charged_once(ground, &key)
@@ -300,6 +331,7 @@ pub(super) fn charged_once(ground: &Ground, key: &str) -> Outcome<Shown> {
 /// The leader dies while a key is busy: nobody notices.
 pub(super) async fn leader_dies(ground: &mut Ground, fleet: &Fleet) -> Outcome<Shown> {
     let key = format!("busy-{}", fleet.name());
+    warm(fleet, &key).await?;
     let gateways = fleet.at();
     // Half of what the budget gives, from both instances together.
     let per_second = BUSY_LIMIT / BUSY_WINDOW.as_secs() / 2;
@@ -394,6 +426,7 @@ pub(super) async fn agent_dies(
         fleet.name(),
         if is_open { "open" } else { "closed" }
     );
+    warm(fleet, &key).await?;
     let at = vec![fleet.at()[0]];
     let load = {
         let key = key.clone();

@@ -2,9 +2,8 @@
 //! as two instances behind two agents on a cluster of three nodes, on the configurations
 //! in `deploy/gateways`.
 //!
-//! `cargo build --release -p leasehold-tests -p leasehold-agent && cargo run --release -p
-//! leasehold-tests --bin gateways` shows what must hold for each, and exits with 1 when
-//! something does not.
+//! `cargo build --release -p leasehold-tests && cargo run --release -p leasehold-tests --bin
+//! gateways` shows what must hold for each, and exits with 1 when something does not.
 
 mod claims;
 mod fleet;
@@ -91,7 +90,7 @@ async fn run(flags: &Flags) -> Outcome<bool> {
     let agent = flags
         .agent
         .clone()
-        .map_or_else(|| beside("leasehold-agent"), Ok)?;
+        .map_or_else(|| beside("leasehold-agent-under-test"), Ok)?;
     for (what, file) in [("--leasehold", &leasehold), ("--agent", &agent)] {
         if !file.is_file() {
             return Err(format!(
