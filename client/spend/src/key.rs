@@ -21,6 +21,9 @@ use crate::{
 /// long a refusal without an end is believed.
 const BACKOFF_MAX: u64 = SECOND;
 const BACKOFF_MIN: u64 = 10 * MILLISECOND;
+/// A key that nobody asks for is known for so long when others need its room, and when no
+/// budget is for it: callers can make up any number of such keys.
+const IDLE_WITHOUT_UNITS: u64 = 2 * SECOND;
 
 /// Where the key's one ask stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +181,8 @@ pub(crate) struct KeyCore {
     /// The highest lane of one between the last two samples.
     probed_now: Lane,
     is_closed: bool,
+    /// No budget is for it, as the coordinator said last.
+    has_no_budget: bool,
     told: Option<Told>,
     /// The coordinator may have a want of it on this stream.
     is_want_known: bool,
@@ -222,6 +227,7 @@ impl KeyCore {
             probe_lane: Lane::LOWEST,
             probed_now: Lane::LOWEST,
             is_closed: false,
+            has_no_budget: false,
             told: None,
             is_want_known: false,
             told_seq: 0,
@@ -344,7 +350,7 @@ impl KeyCore {
     /// Whether it is to hear when somebody ends its cool-down. Of a key that nobody asks
     /// for, the next request asks instead.
     fn listens(&self, now: u64) -> bool {
-        !self.is_closed && !self.is_long_idle(now) && self.slot.cooling_until().is_some()
+        !self.is_closed && !self.is_long_idle(now, false) && self.slot.cooling_until().is_some()
     }
 
     /// Whether anything has changed since it was last told.
@@ -377,11 +383,11 @@ impl KeyCore {
     /// Whether the key can be forgotten: nobody asks, nothing is left to account
     /// for, and the coordinator knows that nothing is wanted, so that no grant
     /// can be on its way to a key that is not there any more.
-    pub(crate) fn is_forgettable(&self, now: u64) -> bool {
+    pub(crate) fn is_forgettable(&self, now: u64, is_crowded: bool) -> bool {
         self.tallies_acked == Tallies::of(&self.slot.counts())
             && !self.is_want_known
             && !self.has_lease()
-            && self.is_long_idle(now)
+            && self.is_long_idle(now, is_crowded)
             && self.slot.is_idle()
     }
 
@@ -393,15 +399,23 @@ impl KeyCore {
         self.settle_ask(Ask::None);
     }
 
-    /// Whether nobody has asked for it for so long that it is handed back.
-    pub(crate) fn is_long_idle(&self, now: u64) -> bool {
-        now.saturating_sub(self.last_request_ns) >= 4 * self.demand.window_ns()
+    /// Whether nobody has asked for it for so long that it is handed back. What has units
+    /// stays as long whoever else needs room.
+    fn is_long_idle(&self, now: u64, is_crowded: bool) -> bool {
+        let kept_for = 4 * self.demand.window_ns();
+        let gives_way = self.left() == 0 && (is_crowded || self.has_no_budget);
+        let kept_for = if gives_way {
+            kept_for.min(IDLE_WITHOUT_UNITS)
+        } else {
+            kept_for
+        };
+        now.saturating_sub(self.last_request_ns) >= kept_for
     }
 
     /// Hands everything back when the key is idle; until then its units stay
     /// parked here. Called with a fresh sample.
-    pub(crate) fn hand_back(&mut self, now: u64) {
-        if self.sample.waiting > 0 || !self.is_long_idle(now) {
+    pub(crate) fn hand_back(&mut self, now: u64, is_crowded: bool) {
+        if self.sample.waiting > 0 || !self.is_long_idle(now, is_crowded) {
             return;
         }
         self.wants = false;

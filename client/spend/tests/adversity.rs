@@ -518,3 +518,57 @@ fn a_recall_that_crossed_the_return_of_everything_registers_no_want() {
     let reports = client.reports();
     assert!(reports.iter().all(|report| report.want == 0), "{reports:?}");
 }
+
+/// How many seconds after its refusal a key is forgotten, at most.
+fn forgotten_after(code: Code, keys: &[&str], keys_max: u32) -> u64 {
+    let mut client = Client::open(keys, keys_max);
+    let _ = client.spend(0, 1);
+    let seq = client.syncs().pop().unwrap().seq;
+    let refusal = Some(Refusal {
+        code,
+        retry_after_us: 0,
+        lane: 0,
+    });
+    let refused = KeyGrant {
+        refusal,
+        ..KeyGrant::default()
+    };
+    client.synced(seq, vec![refused]);
+    for second in 1..1_000 {
+        client.now += SECOND;
+        for sync in client.syncs() {
+            client.synced(sync.seq, Vec::new());
+        }
+        if client.core.take_evictable().contains(&0) {
+            return second;
+        }
+    }
+    panic!("it is never forgotten");
+}
+
+#[test]
+fn keys_that_no_budget_is_for_are_forgotten_within_seconds() {
+    assert!(forgotten_after(Code::NoBudget, &["k"], 8) <= 6);
+    assert!(
+        forgotten_after(Code::Limit, &["k"], 8) > 10,
+        "there is room"
+    );
+}
+
+#[test]
+fn keys_without_units_make_room_for_others_and_those_with_units_stay() {
+    assert!(forgotten_after(Code::Limit, &["k", "l"], 2) <= 6);
+    let mut client = Client::open(&["k", "l"], 2);
+    client.given(5, 10);
+    assert_eq!(client.spend(0, 1), Verdict::Admitted);
+    for _ in 0..6 {
+        client.now += SECOND;
+        for sync in client.syncs() {
+            let mut reports = sync.reports.iter().filter(|report| report.key_id == 0);
+            assert!(reports.all(|report| !report.is_final), "{sync:?}");
+            client.synced(sync.seq, Vec::new());
+        }
+        assert!(!client.core.take_evictable().contains(&0));
+    }
+    assert_eq!(client.spend(0, 9), Verdict::Admitted);
+}

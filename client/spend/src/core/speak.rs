@@ -129,21 +129,28 @@ impl ClientCore {
     fn look_at_all(&mut self, clock: &impl Clock) {
         let now = clock.now_ns();
         let keys_max = self.keys_max();
+        let is_crowded = self.is_crowded();
         for at in 0..self.keys.len() {
             let Ok(index) = u32::try_from(at) else { break };
             self.look_at(index, clock);
             let Some(core) = &mut self.keys[at] else {
                 continue;
             };
-            core.hand_back(now);
+            core.hand_back(now, is_crowded);
             // Of keys beyond its bound the coordinator knows nothing, and would
             // end a stream that spoke of them.
             if core.is_untold(now) && index < keys_max {
                 self.ready.insert(index);
-            } else if core.is_forgettable(now) {
+            } else if core.is_forgettable(now, is_crowded) {
                 self.evictable.push(index);
             }
         }
+    }
+
+    /// Whether there is hardly room for new keys, here or in the session.
+    fn is_crowded(&self) -> bool {
+        let most = to_usize(self.line.keys_max().min(self.keys_max()));
+        self.keys.iter().flatten().count() >= most - most / 8
     }
 
     fn park_if_late(&mut self, now: u64) {

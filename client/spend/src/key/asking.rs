@@ -511,6 +511,7 @@ impl KeyCore {
     }
 
     pub(super) fn refuse(&mut self, refusal: Refusal, granted_since: u64, now: u64) {
+        self.has_no_budget = refusal.code == Code::NoBudget;
         if refusal.code == Code::CostAboveLimit {
             // The request's fault, not the key's: others may be served.
             self.slot.refuse_impossible();
