@@ -65,7 +65,7 @@ fn codes_in(text: &str) -> BTreeSet<String> {
 #[test]
 fn every_code_has_a_page_in_the_runbook_and_every_page_a_code() {
     let mut files = Vec::new();
-    for folder in ["src", "ledger/src", "../client/agent/src"] {
+    for folder in ["src", "ledger/src", "../client/agent/src", "../doors/src"] {
         sources(&root().join(folder), &mut files);
     }
     let mut codes = BTreeSet::new();
@@ -82,6 +82,7 @@ fn every_code_has_a_page_in_the_runbook_and_every_page_a_code() {
         "file_exists",
         "wall_clock_far",
         "configuration_kept",
+        "files_kept",
     ] {
         assert!(codes.contains(known), "{known} was not found in the source");
     }

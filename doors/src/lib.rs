@@ -1,26 +1,22 @@
-//! Who comes in. Knows nothing of what is asked inside: neither budgets nor routes nor
-//! roles.
+//! Who comes in: listeners, their connections, and TLS on both ends. Knows nothing of what
+//! is asked inside: neither budgets nor routes nor roles.
 //!
-//! Whoever serves requests finds a [`Caller`] among a request's extensions, put there by
-//! the connection on which the request came.
+//! A [`Door`] takes the connections of a listener and serves a router on each. Whoever
+//! answers requests finds a [`Caller`] among a request's extensions, put there by the
+//! connection on which the request came. Certificates and keys are [`Kept`]: they are read
+//! again when they change, and a broken file leaves the one before in force.
 
-use std::net::SocketAddr;
+mod accept;
+mod caller;
+mod idle;
+mod kept;
+mod pem;
+mod room;
+mod tls;
 
-/// The other end of a connection, as far as the connection itself shows it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Caller {
-    /// Where it calls from; none on a Unix socket.
-    pub addr: Option<SocketAddr>,
-    /// The certificate that it showed, if it showed one: it is valid, and its key is in
-    /// the caller's hands.
-    pub certificate: Option<Certificate>,
-}
-
-/// What a caller's certificate says of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Certificate {
-    /// Whom it names: its first DNS name, otherwise its common name.
-    pub name: String,
-    /// Signed by the authority of the coordinators, not by the one of their clients.
-    pub is_node: bool,
-}
+pub use accept::{Door, Limits, Listener, Refused};
+pub use caller::{Caller, Certificate};
+pub use kept::{Contents, Kept, KeptError, Source, Watch};
+pub use pem::{Expiry, Pem, WARN_AHEAD};
+pub use room::{Place, Places};
+pub use tls::{Dialer, DialerFiles, ListenerFiles, ListenerTls};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderValue, header};
 use leasehold_client::http::{Answer, Answers, Reason};
+use leasehold_doors::{Kept, ListenerTls, Places};
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
@@ -11,7 +12,6 @@ use crate::{
     decide::{Ask, Decider, Decision},
     metrics::{self, Metrics},
     repeats::Repeats,
-    room::Room,
     said::Said,
 };
 
@@ -32,7 +32,12 @@ pub(crate) struct Agent {
     pub(crate) decider: Decider,
     pub(crate) answers: Answers,
     pub(crate) repeats: Repeats<Decision>,
-    pub(crate) room: Room,
+    /// Those of gateways.
+    pub(crate) connections: Arc<Places>,
+    /// Those at work.
+    pub(crate) requests: Places,
+    /// TLS of the address that gateways connect to.
+    pub(crate) tls: Option<Kept<ListenerTls>>,
     pub(crate) metrics: Metrics,
     pub(crate) said: Said,
     pub(crate) standing: watch::Receiver<Standing>,

@@ -79,7 +79,7 @@ async fn respond(agent: &Agent, name: &str, via: Via, headers: &HeaderMap) -> Re
 
 /// None: the request passes, and there is nothing to tell about it.
 async fn answer(agent: &Agent, name: &str, headers: &HeaderMap) -> (Outcome, Option<Answer>) {
-    let Some(_place) = agent.room.request() else {
+    let Some(_place) = agent.requests.take() else {
         return (Outcome::Overloaded, Some(agent.overloaded()));
     };
     let rules = agent.rules();

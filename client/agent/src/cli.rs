@@ -3,6 +3,7 @@
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
+use leasehold_doors::Watch;
 
 use crate::{config::Config, import::ImportFlags, listen, serve};
 
@@ -74,6 +75,11 @@ fn check_config(flags: &ConfigFlags) -> ExitCode {
                 let path = flags.config.display();
                 let told = format!("{path}: on this machine, {error} ({})", error.code());
                 return complain(&told, 3);
+            }
+            let files = config.fixed.tls.clone();
+            if let Some(Err(error)) = files.map(|tls| serve::keep(tls, &mut Watch::default())) {
+                let path = flags.config.display();
+                return complain(&format!("{path}: {error} (invalid_config)"), 2);
             }
             let mut line = format!("{} can be taken\n", flags.config.display());
             for note in config.notes() {

@@ -8,6 +8,7 @@ use axum::{
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
 };
+use leasehold_doors::Refused;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::time::Instant;
@@ -24,6 +25,7 @@ const REQUESTS: &str = "leasehold_agent_requests_total";
 const REQUEST_SECONDS: &str = "leasehold_agent_request_seconds";
 const REPEATS: &str = "leasehold_agent_repeats_total";
 const RELOADS: &str = "leasehold_agent_reloads_total";
+const CERTIFICATE_EXPIRES: &str = "leasehold_agent_certificate_expires_seconds";
 const REFUSED_CONNECTIONS: &str = "leasehold_agent_connections_refused_total";
 
 /// How a gateway asks.
@@ -97,9 +99,9 @@ pub(crate) fn reloaded(is_taken: bool) {
     counter!(RELOADS, "outcome" => outcome).increment(1);
 }
 
-/// There was no room for a connection.
-pub(crate) fn connection_refused() {
-    counter!(REFUSED_CONNECTIONS).increment(1);
+/// A connection was turned away.
+pub(crate) fn connection_refused(why: Refused) {
+    counter!(REFUSED_CONNECTIONS, "limit" => why.limit()).increment(1);
 }
 
 /// The process's recorder.
@@ -146,7 +148,7 @@ enum Shape {
 }
 
 /// Every metric of this process, with its meaning. Names are a promise.
-const METRICS: [(Shape, &str, &str); 11] = [
+const METRICS: [(Shape, &str, &str); 13] = [
     (
         Shape::Counter,
         REQUESTS,
@@ -170,7 +172,7 @@ const METRICS: [(Shape, &str, &str); 11] = [
     (
         Shape::Counter,
         REFUSED_CONNECTIONS,
-        "Connections that there was no room for",
+        "Connections that were turned away, by the limit that they met",
     ),
     (
         Shape::Gauge,
@@ -202,6 +204,16 @@ const METRICS: [(Shape, &str, &str); 11] = [
         "leasehold_agent_configuration_broken",
         "1 while the configuration file cannot be taken, and the one before is in force",
     ),
+    (
+        Shape::Gauge,
+        CERTIFICATE_EXPIRES,
+        "Seconds until a certificate expires, by the field that names its file",
+    ),
+    (
+        Shape::Gauge,
+        "leasehold_agent_certificates_broken",
+        "1 while the files of [listen.tls] cannot be taken, and those before are in force",
+    ),
 ];
 
 fn describe() {
@@ -227,13 +239,23 @@ pub(crate) async fn scrape(State(agent): State<Arc<Agent>>) -> Response {
     );
     set("leasehold_agent_keys", client.keys());
     set("leasehold_agent_request_ids", agent.repeats.len());
-    set("leasehold_agent_connections", agent.room.connections());
-    set("leasehold_agent_requests", agent.room.requests());
+    set("leasehold_agent_connections", agent.connections.taken());
+    set("leasehold_agent_requests", agent.requests.taken());
     let is_broken = agent.standing().problem.is_some();
     set(
         "leasehold_agent_configuration_broken",
         usize::from(is_broken),
     );
+    if let Some(tls) = &agent.tls {
+        for expiry in &tls.now().expiries {
+            #[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only")]
+            gauge!(CERTIFICATE_EXPIRES, "which" => expiry.field).set(expiry.seconds_left() as f64);
+        }
+        set(
+            "leasehold_agent_certificates_broken",
+            usize::from(tls.problem().is_some()),
+        );
+    }
     let text = agent.metrics.0.render();
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     ([(header::CONTENT_TYPE, kind)], text).into_response()

@@ -10,20 +10,16 @@ use std::{
 };
 
 use axum::{Router, middleware::from_fn_with_state, routing::get};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto,
-    service::TowerToHyperService,
-};
 use leasehold_client::{BuildError, Client, http::Answers};
+use leasehold_doors::{
+    Door, Kept, KeptError, Limits, Listener, ListenerFiles, ListenerTls, Places, Watch,
+};
 use thiserror::Error;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
-    net::{TcpListener, UnixListener},
     signal::unix::{SignalKind, signal},
-    time::{interval, sleep, timeout},
+    time::interval,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 use tonic_health::{
     ServingStatus,
     pb::health_server::{Health, HealthServer},
@@ -36,13 +32,11 @@ use crate::{
     config::{Config, ConfigError, Fixed, LogFormat, Texts},
     decide::Decider,
     health,
-    idle::{Noted, Patience, Use},
     listen::{self, ListenError, Socket},
     metrics::{self, Metrics},
     reload::Watcher,
     repeats::Repeats,
     rls,
-    room::Room,
     said::Said,
 };
 
@@ -57,18 +51,15 @@ const FIRST_WITHIN: Duration = Duration::from_secs(10);
 /// How often a connection of HTTP/2 is looked at for whether its other end is there.
 const PING_EVERY: Duration = Duration::from_secs(60);
 const PING_WITHIN: Duration = Duration::from_secs(20);
-/// What a gateway hears that has one connection too many.
-const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n\
-    connection: close\r\ncontent-length: 0\r\n\r\n";
-/// How often at most it is said in the log that there is no room.
-const SAY_EVERY: Duration = Duration::from_secs(10);
-
 /// Why an agent did not start, or stopped.
 #[derive(Debug, Error)]
 pub(crate) enum ServeError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// A certificate or a key cannot be used.
+    #[error(transparent)]
+    Files(#[from] KeptError),
     /// It cannot listen.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -87,7 +78,7 @@ impl ServeError {
         match self {
             Self::Config(error) => error.code(),
             Self::Listen(error) => error.code(),
-            Self::Client(_) => "invalid_config",
+            Self::Files(_) | Self::Client(_) => "invalid_config",
             Self::Signals(_) => "fatal",
         }
     }
@@ -109,18 +100,8 @@ struct Running {
     tcp: Option<SocketAddr>,
     socket: Option<Socket>,
     health: HealthReporter,
+    door: Arc<Door>,
     stop: CancellationToken,
-    connections: TaskTracker,
-}
-
-/// What every connection is served by.
-struct Server {
-    builder: auto::Builder<TokioExecutor>,
-    router: Router,
-    agent: Arc<Agent>,
-    stop: CancellationToken,
-    connections: TaskTracker,
-    patience: Patience,
 }
 
 /// Runs an agent until a signal ends it.
@@ -165,6 +146,9 @@ async fn start(
         None => None,
     };
     let unix = fixed.unix.as_ref().map(listen::unix).transpose()?;
+    let mut files = Watch::default();
+    let tls = fixed.tls.clone().map(|tls| keep(tls, &mut files));
+    let tls = tls.transpose()?;
     let client = Client::builder()
         .endpoints(fixed.endpoints.clone())
         .holder(fixed.holder.clone())
@@ -177,23 +161,24 @@ async fn start(
         decider: Decider::new(client),
         answers: Answers::default(),
         repeats: Repeats::new(fixed.remember_for, fixed.remembered_max),
-        room: Room::new(fixed.connections_max, fixed.requests_max),
+        connections: Arc::new(Places::new(fixed.connections_max)),
+        requests: Places::new(fixed.requests_max),
+        tls,
         metrics: Metrics::install(),
         said: Said::default(),
         standing,
     });
     let (health, health_service) = tonic_health::server::health_reporter();
-    let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
-    let server = Arc::new(Server {
-        builder: builder(&fixed),
-        router: router(&agent, health_service),
-        agent: Arc::clone(&agent),
-        stop: stop.clone(),
-        connections: connections.clone(),
-        patience: Patience {
-            before_the_first: FIRST_WITHIN,
-            between: IDLE_FOR,
-        },
+    let stop = CancellationToken::new();
+    let door = Door::new(
+        router(&agent, health_service),
+        Arc::clone(&agent.connections),
+        limits(&fixed),
+        metrics::connection_refused,
+    );
+    let door = Arc::new(match agent.tls.clone() {
+        Some(tls) => door.with_tls(move || tls.now()),
+        None => door,
     });
     health.set_service_status("", ServingStatus::Serving).await;
     health
@@ -201,22 +186,25 @@ async fn start(
         .await;
     let addr = tcp.as_ref().and_then(|listener| listener.local_addr().ok());
     if let Some(listener) = tcp {
-        tokio::spawn(accept(Listener::Tcp(listener), Arc::clone(&server)));
+        tokio::spawn(Arc::clone(&door).serve(Listener::Tcp(listener)));
     }
     let socket = unix.map(|(listener, socket)| {
-        tokio::spawn(accept(Listener::Unix(listener), server));
+        tokio::spawn(Arc::clone(&door).serve(Listener::Unix(listener)));
         socket
     });
     let metrics = keep_metrics(agent.metrics.clone());
     tokio::spawn(stop.clone().run_until_cancelled_owned(keep_watch(watcher)));
     tokio::spawn(stop.clone().run_until_cancelled_owned(metrics));
+    if !files.is_empty() {
+        tokio::spawn(stop.clone().run_until_cancelled_owned(keep_files(files)));
+    }
     Ok(Running {
         agent,
         tcp: addr,
         socket,
         health,
+        door,
         stop,
-        connections,
     })
 }
 
@@ -235,6 +223,26 @@ fn router(agent: &Arc<Agent>, health_service: HealthServer<impl Health>) -> Rout
     grpc.merge(http)
 }
 
+/// Reads the certificates, and will read them again.
+pub(crate) fn keep(
+    files: ListenerFiles,
+    watch: &mut Watch,
+) -> Result<Kept<ListenerTls>, KeptError> {
+    let sources = files.sources();
+    watch.keep(
+        "the certificates of [listen.tls]",
+        sources,
+        move |contents| ListenerTls::read(&files, contents),
+        |tls| tls.expiries.clone(),
+    )
+}
+
+async fn keep_files(files: Watch) {
+    if let Err(error) = files.run().await {
+        tracing::error!(%error, "changes of the certificates are not seen");
+    }
+}
+
 async fn keep_watch(watcher: Watcher) {
     if let Err(error) = watcher.run().await {
         tracing::error!(%error, "changes of the configuration are not seen");
@@ -249,128 +257,20 @@ async fn keep_metrics(metrics: Metrics) {
     }
 }
 
-enum Listener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-/// Serves whoever connects, until the agent stops.
-async fn accept(listener: Listener, server: Arc<Server>) {
-    let mut said: Option<tokio::time::Instant> = None;
-    loop {
-        let accepted = async {
-            match &listener {
-                Listener::Tcp(listener) => {
-                    let (stream, _) = listener.accept().await?;
-                    // Questions are small and somebody waits for each; failing to say so
-                    // costs some milliseconds, nothing else.
-                    let _ = stream.set_nodelay(true);
-                    io::Result::Ok(admit(stream, &server))
-                }
-                Listener::Unix(listener) => {
-                    let (stream, _) = listener.accept().await?;
-                    Ok(admit(stream, &server))
-                }
-            }
-        };
-        let told = tokio::select! {
-            () = server.stop.cancelled() => return,
-            told = accepted => told,
-        };
-        let problem = match told {
-            Ok(true) => continue,
-            Ok(false) => {
-                metrics::connection_refused();
-                "there are as many connections as limits.connections_max allows".to_owned()
-            }
-            Err(error) => {
-                // Out of file descriptors, mostly: they come back, and until then there
-                // is no use in trying at once.
-                sleep(Duration::from_millis(50)).await;
-                format!("cannot take a connection: {error}")
-            }
-        };
-        if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
-            said = Some(tokio::time::Instant::now());
-            tracing::warn!("{problem}");
-        }
+/// What connections may take.
+fn limits(fixed: &Fixed) -> Limits {
+    Limits {
+        // Gateways are few, and often all behind one address.
+        connections_per_address_max: fixed.connections_max,
+        handshake: FIRST_WITHIN,
+        header: FIRST_WITHIN,
+        idle: IDLE_FOR,
+        header_bytes_max: fixed.header_bytes_max,
+        streams_max: u32::try_from(fixed.requests_max).unwrap_or(u32::MAX),
+        ping_every: PING_EVERY,
+        ping_within: PING_WITHIN,
+        window_bytes: None,
     }
-}
-
-/// Serves a connection if there is room for it.
-fn admit<S>(stream: S, server: &Arc<Server>) -> bool
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let Some(place) = server.agent.room.connection() else {
-        tokio::spawn(async move {
-            let mut stream = stream;
-            let refuse = async {
-                stream.write_all(NO_ROOM).await?;
-                stream.shutdown().await
-            };
-            // Best effort: whoever does not listen is refused all the same.
-            let _ = timeout(Duration::from_secs(1), refuse).await;
-        });
-        return false;
-    };
-    let server = Arc::clone(server);
-    let connections = server.connections.clone();
-    connections.spawn(async move {
-        let _place = place;
-        serve(stream, &server).await;
-    });
-    true
-}
-
-/// Serves a connection to its end: the other side's, this process's, or that nobody uses it.
-async fn serve<S>(stream: S, server: &Server)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let used = Use::new();
-    let service = TowerToHyperService::new(Noted::new(server.router.clone(), used.clone()));
-    let connection = server
-        .builder
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    let served = tokio::select! {
-        served = connection.as_mut() => served,
-        () = server.stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-        () = used.ended(server.patience) => {
-            connection.as_mut().graceful_shutdown();
-            match timeout(DRAIN_WITHIN, connection).await {
-                Ok(served) => served,
-                // It does not listen, or is within a head that has no end.
-                Err(_) => Ok(()),
-            }
-        }
-    };
-    if let Err(error) = served {
-        tracing::debug!(%error, "a connection broke");
-    }
-}
-
-/// HTTP/1.1 and HTTP/2 without TLS, whichever the gateway begins with.
-fn builder(fixed: &Fixed) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    let header_bytes_max = u32::try_from(fixed.header_bytes_max).unwrap_or(u32::MAX);
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE_FOR)
-        .max_buf_size(fixed.header_bytes_max);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_WITHIN)
-        .max_header_list_size(header_bytes_max)
-        .max_concurrent_streams(u32::try_from(fixed.requests_max).unwrap_or(u32::MAX));
-    builder
 }
 
 impl Running {
@@ -408,11 +308,7 @@ impl Running {
             .await;
         self.stop.cancel();
         drop(self.socket);
-        self.connections.close();
-        if timeout(DRAIN_WITHIN, self.connections.wait())
-            .await
-            .is_err()
-        {
+        if !self.door.close(DRAIN_WITHIN).await {
             tracing::warn!("connections did not end within 5 s: leaving them");
         }
         self.agent.decider.client().close().await;
@@ -443,7 +339,6 @@ mod tests {
     use axum::body::Body;
     use http_body_util::BodyExt;
     use prost::Message;
-    use tokio::io::AsyncReadExt;
     use tonic::codegen::Service;
 
     use super::*;
@@ -452,9 +347,7 @@ mod tests {
         google::protobuf::value::Kind,
     };
 
-    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-    fn server(before_the_first: Duration) -> Server {
+    fn router_of_tests() -> Router {
         let text = "[check]\nkey = \"edge\"\n";
         let path = Path::new("agent.toml");
         let texts = Texts::of(text);
@@ -471,54 +364,15 @@ mod tests {
             decider: Decider::new(client),
             answers: Answers::default(),
             repeats: Repeats::new(fixed.remember_for, fixed.remembered_max),
-            room: Room::new(10, 10),
+            connections: Arc::new(Places::new(10)),
+            requests: Places::new(10),
+            tls: None,
             metrics: Metrics::install(),
             said: Said::default(),
             standing,
         });
         let (_, health_service) = tonic_health::server::health_reporter();
-        Server {
-            builder: builder(&fixed),
-            router: router(&agent, health_service),
-            agent,
-            stop: CancellationToken::new(),
-            connections: TaskTracker::new(),
-            patience: Patience {
-                before_the_first,
-                between: Duration::from_secs(300),
-            },
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_that_never_asks_is_closed_however_far_it_came() {
-        let server = server(Duration::from_millis(50));
-        let half = b"GET /healthz HTTP/1.1\r\nhost: x\r\n";
-        for first in [b"".as_slice(), b"PR", PREFACE, half] {
-            let (mut here, there) = tokio::io::duplex(1 << 16);
-            here.write_all(first).await.unwrap();
-            let served = timeout(Duration::from_secs(30), serve(there, &server)).await;
-            assert!(served.is_ok(), "it is kept after {first:?}");
-        }
-    }
-
-    // By a clock of its own: it goes on when nobody has anything to do.
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_that_asks_is_kept() {
-        let server = server(Duration::from_secs(2));
-        let (mut here, there) = tokio::io::duplex(1 << 16);
-        let asks = async {
-            for _ in 0..2 {
-                let question = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
-                here.write_all(question).await.unwrap();
-                let mut answer = vec![0; 4096];
-                let length = here.read(&mut answer).await.unwrap();
-                assert!(answer[..length].starts_with(b"HTTP/1.1 200 OK"));
-                sleep(Duration::from_secs(3)).await;
-            }
-            drop(here);
-        };
-        tokio::join!(asks, serve(there, &server));
+        router(&agent, health_service)
     }
 
     /// What the agent answers to the bytes of a question: HTTP's status, and the message.
@@ -529,7 +383,7 @@ mod tests {
             .header("content-type", "application/grpc")
             .body(Body::from(frame))
             .unwrap();
-        let mut router = server(Duration::from_secs(10)).router;
+        let mut router = router_of_tests();
         let answer = router.call(request).await.unwrap();
         assert_eq!(answer.status(), 200);
         let body = answer.into_body().collect().await.unwrap();

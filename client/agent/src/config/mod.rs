@@ -20,6 +20,7 @@ use std::{
 
 use http::HeaderName;
 use leasehold_client::FailureMode;
+use leasehold_doors::{ListenerFiles, Pem};
 use serde::Deserialize;
 
 pub(crate) use error::ConfigError;
@@ -53,6 +54,8 @@ pub(crate) struct Fixed {
     pub(crate) strict_clock: bool,
     /// Where gateways connect by TCP.
     pub(crate) tcp: Option<SocketAddr>,
+    /// TLS on that address.
+    pub(crate) tls: Option<ListenerFiles>,
     /// Where gateways connect by a Unix socket.
     pub(crate) unix: Option<UnixSocket>,
     /// The most connections at once.
@@ -81,6 +84,7 @@ impl Fixed {
             keys_max,
             strict_clock,
             tcp,
+            tls,
             unix,
             connections_max,
             requests_max,
@@ -103,6 +107,7 @@ impl Fixed {
                 *strict_clock != other.strict_clock,
             ),
             ("listen.tcp", *tcp != other.tcp),
+            ("listen.tls", *tls != other.tls),
             ("listen.unix", *unix != other.unix),
             (
                 "limits.connections_max",
@@ -264,7 +269,8 @@ impl Config {
             path: path.to_owned(),
             reason: error.to_string().trim_end().to_owned(),
         })?;
-        Self::check(raw, texts, insecure).map_err(|reason| ConfigError::Invalid {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Self::check(raw, texts, folder, insecure).map_err(|reason| ConfigError::Invalid {
             path: path.to_owned(),
             reason,
         })
@@ -276,7 +282,7 @@ impl Config {
         rls.map_or(&[], |rls| rls.notes.as_slice())
     }
 
-    fn check(raw: Raw, texts: &Texts, insecure: bool) -> Result<Self, String> {
+    fn check(raw: Raw, texts: &Texts, folder: &Path, insecure: bool) -> Result<Self, String> {
         let within = |field: &str, value: u64, range: std::ops::RangeInclusive<u64>| {
             if range.contains(&value) {
                 return Ok(usize::try_from(value).unwrap_or(usize::MAX));
@@ -315,6 +321,7 @@ impl Config {
             keys_max: raw.coordinator.keys_max,
             strict_clock: raw.coordinator.strict_clock,
             tcp: tcp(&raw.listen, insecure)?,
+            tls: tls(&raw.listen, folder)?,
             unix: unix(&raw.listen)?,
             connections_max: within("limits.connections_max", limits.connections_max, 1..=65_536)?,
             requests_max: within("limits.requests_max", limits.requests_max, 1..=1 << 20)?,
@@ -400,6 +407,7 @@ fn before_contact(raw: &raw::RawCoordinator) -> Result<FailureMode, String> {
 
 fn tcp(raw: &raw::RawListen, insecure: bool) -> Result<Option<SocketAddr>, String> {
     let is_nowhere = raw.tcp.is_none() && raw.unix.is_none();
+    let is_mutual = raw.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
     let tcp = match &raw.tcp {
         None if is_nowhere => Some(SocketAddr::from(([127, 0, 0, 1], 7080))),
         None => None,
@@ -408,13 +416,41 @@ fn tcp(raw: &raw::RawListen, insecure: bool) -> Result<Option<SocketAddr>, Strin
         })?),
     };
     match tcp {
-        Some(addr) if !addr.ip().is_loopback() && !raw.insecure && !insecure => Err(format!(
-            "listen.tcp ({addr}) is reachable from other machines, and whoever reaches it can \
-             spend everybody's quota: use a loopback address or listen.unix, or say --insecure \
-             (insecure = true) if only trusted hosts can reach it"
-        )),
+        Some(addr) if !addr.ip().is_loopback() && !raw.insecure && !insecure && !is_mutual => {
+            Err(format!(
+                "listen.tcp ({addr}) is reachable from other machines, and whoever reaches it can \
+                 spend everybody's quota: use a loopback address or listen.unix, or let gateways \
+                 show certificates ([listen.tls] with client_ca), or say --insecure (insecure = \
+                 true) if only trusted hosts can reach it"
+            ))
+        }
         tcp => Ok(tcp),
     }
+}
+
+/// Of TCP; a Unix socket has its owner and its group. Files that are named stand beside the
+/// one that names them.
+fn tls(raw: &raw::RawListen, folder: &Path) -> Result<Option<ListenerFiles>, String> {
+    let Some(tls) = &raw.tls else {
+        return Ok(None);
+    };
+    if raw.tcp.is_none() && raw.unix.is_some() {
+        return Err(
+            "[listen.tls] is of use with listen.tcp only: add that, or remove it".to_owned(),
+        );
+    }
+    let pem = |field, path: &Path| Pem {
+        field,
+        path: folder.join(path),
+    };
+    let client_ca = tls.client_ca.as_deref();
+    Ok(Some(ListenerFiles {
+        certificate: pem("listen.tls.certificate", &tls.certificate),
+        key: pem("listen.tls.key", &tls.key),
+        client_ca: client_ca.map(|path| pem("listen.tls.client_ca", path)),
+        node_ca: None,
+        must_show: client_ca.is_some(),
+    }))
 }
 
 fn unix(raw: &raw::RawListen) -> Result<Option<UnixSocket>, String> {

@@ -68,6 +68,15 @@ pub(super) struct RawListen {
     pub(super) unix: Option<PathBuf>,
     pub(super) unix_group: Option<String>,
     pub(super) insecure: bool,
+    pub(super) tls: Option<RawListenTls>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawListenTls {
+    pub(super) certificate: PathBuf,
+    pub(super) key: PathBuf,
+    pub(super) client_ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]

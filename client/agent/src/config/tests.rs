@@ -39,6 +39,10 @@ fn what_is_commented_out_in_the_example_could_be_taken_in() {
         "emergency_units",
         "unix",
         "unix_group",
+        "[listen.tls]",
+        "certificate",
+        "key",
+        "client_ca",
         "lane_header",
         "[checks.login]",
         "key",
@@ -100,6 +104,8 @@ fn every_refusal_names_the_field_its_value_and_what_to_do() {
         "[listen]\ntcp = \"localhost:7080\"\n[rls]\n",
         "[listen]\nunix = \"agent.sock\"\n[rls]\n",
         "[listen]\nunix_group = \"nginx\"\n[rls]\n",
+        "[listen]\nunix = \"/run/a.sock\"\n[listen.tls]\ncertificate = \"a.pem\"\nkey = \"k.pem\"\n[rls]\n",
+        "[listen]\ntcp = \"0.0.0.0:7080\"\n[listen.tls]\ncertificate = \"a.pem\"\nkey = \"k.pem\"\n[rls]\n",
         "[limits]\nconnections_max = 0\n[rls]\n",
         "[limits]\nheader_bytes_max = 100\n[rls]\n",
         "[limits]\ndescriptors_max = 0\n[rls]\n",
@@ -124,6 +130,8 @@ fn beyond_loopback_it_listens_if_somebody_says_that_it_may() {
     assert!(parse(&text).is_err());
     let insecure = text.replace("[listen]\n", "[listen]\ninsecure = true\n");
     assert!(parse(&insecure).is_ok());
+    let tls = "[listen.tls]\ncertificate = \"a.pem\"\nkey = \"k.pem\"\nclient_ca = \"ca.pem\"\n";
+    assert!(parse(&format!("{text}{tls}")).is_ok());
     assert!(Config::parse(Path::new("agent.toml"), &Texts::of(&text), true).is_ok());
 }
 

@@ -75,7 +75,7 @@ impl RateLimitService for Service {
         let rules = self.agent.rules();
         let unconfigured = Rls::default();
         let rls = rules.rls.as_ref();
-        let (outcome, told) = match (self.agent.room.request(), rls) {
+        let (outcome, told) = match (self.agent.requests.take(), rls) {
             (None, _) => (Outcome::Overloaded, Told::refused(self.agent.overloaded())),
             (_, None) => {
                 tracing::debug!("a gateway asks the rate limit service, which has no [rls]");

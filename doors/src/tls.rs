@@ -1,0 +1,225 @@
+//! TLS of listeners and of those who dial. Knows nothing of what is said inside.
+//!
+//! One provider of cryptography is named wherever a configuration is built, so that what
+//! the process links besides changes nothing. Sessions are never resumed: a resumed one
+//! would show a certificate that was verified by the files of before.
+
+use std::sync::Arc;
+
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig,
+    crypto::{CryptoProvider, ring},
+    pki_types::{CertificateDer, UnixTime},
+    server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+
+use crate::{
+    caller::{Certificate, name_of},
+    kept::{Contents, Source},
+    pem::{Expiry, Pem, store_of},
+};
+
+/// What a listener shows, and whom it knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerFiles {
+    /// The chain that it shows, its own certificate first.
+    pub certificate: Pem,
+    /// Its key.
+    pub key: Pem,
+    /// Who signs the certificates of clients.
+    pub client_ca: Option<Pem>,
+    /// Who signs the certificates of coordinators, and of nobody else.
+    pub node_ca: Option<Pem>,
+    /// Whoever shows no certificate is turned away before a byte of theirs is read as
+    /// HTTP.
+    pub must_show: bool,
+}
+
+/// TLS of a listener.
+#[derive(Debug)]
+pub struct ListenerTls {
+    pub(crate) config: Arc<ServerConfig>,
+    nodes: Option<Arc<dyn ClientCertVerifier>>,
+    /// When its certificates stop being valid.
+    pub expiries: Vec<Expiry>,
+}
+
+/// What somebody who dials shows, and whom they believe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DialerFiles {
+    /// Who signs the certificates of those who are dialled.
+    pub ca: Pem,
+    /// Their own chain and its key.
+    pub own: Option<(Pem, Pem)>,
+}
+
+/// TLS of whoever dials.
+#[derive(Debug)]
+pub struct Dialer {
+    /// For whatever makes connections.
+    pub config: Arc<ClientConfig>,
+    /// When its certificates stop being valid.
+    pub expiries: Vec<Expiry>,
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn verifier(roots: Arc<RootCertStore>) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    WebPkiClientVerifier::builder_with_provider(roots, provider())
+        .build()
+        .map_err(|error| error.to_string())
+}
+
+impl ListenerFiles {
+    /// The files.
+    #[must_use]
+    pub fn sources(&self) -> Vec<Source> {
+        let authorities = self.client_ca.iter().chain(&self.node_ca);
+        [self.certificate.public(), self.key.secret()]
+            .into_iter()
+            .chain(authorities.map(Pem::public))
+            .collect()
+    }
+}
+
+impl ListenerTls {
+    /// Makes of files what a listener needs.
+    ///
+    /// # Errors
+    /// Which file is wrong and how, for people.
+    pub fn read(files: &ListenerFiles, contents: &Contents) -> Result<Self, String> {
+        let mut expiries = Vec::new();
+        let (chain, expiry) = files.certificate.certificates(contents)?;
+        expiries.push(expiry);
+        let key = files.key.key(contents)?;
+
+        let mut everybody = RootCertStore::empty();
+        let mut clients = Vec::new();
+        if let Some(ca) = &files.client_ca {
+            let (roots, expiry) = ca.roots(contents)?;
+            ca.store(&roots, &mut everybody)?;
+            expiries.push(expiry);
+            clients = roots;
+        }
+        let mut nodes = None;
+        if let Some(ca) = &files.node_ca {
+            let (roots, expiry) = ca.roots(contents)?;
+            if let Some(client_ca) = files.client_ca.as_ref()
+                && roots.iter().any(|root| clients.contains(root))
+            {
+                return Err(format!(
+                    "{} ({}) and {} ({}) have an authority in common: every client would be \
+                     taken for a coordinator; sign coordinators by an authority of their own",
+                    ca.field,
+                    ca.path.display(),
+                    client_ca.field,
+                    client_ca.path.display()
+                ));
+            }
+            ca.store(&roots, &mut everybody)?;
+            expiries.push(expiry);
+            nodes = Some(verifier(store_of(ca, &roots)?)?);
+        }
+
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?;
+        let builder = if everybody.is_empty() {
+            builder.with_no_client_auth()
+        } else {
+            let callers =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(everybody), provider());
+            let callers = if files.must_show {
+                callers
+            } else {
+                callers.allow_unauthenticated()
+            };
+            builder.with_client_cert_verifier(callers.build().map_err(|error| error.to_string())?)
+        };
+        let mut config = builder
+            .with_single_cert(chain, key)
+            .map_err(|error| mismatch(&files.certificate, &files.key, &error))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Self {
+            config: Arc::new(config),
+            nodes,
+            expiries,
+        })
+    }
+
+    /// What a verified chain says of who showed it; none: it names nobody.
+    pub(crate) fn certificate(&self, chain: &[CertificateDer<'_>]) -> Option<Certificate> {
+        let (leaf, between) = chain.split_first()?;
+        let is_node = self.nodes.as_ref().is_some_and(|nodes| {
+            nodes
+                .verify_client_cert(leaf, between, UnixTime::now())
+                .is_ok()
+        });
+        Some(Certificate {
+            name: name_of(leaf)?,
+            is_node,
+        })
+    }
+}
+
+impl DialerFiles {
+    /// The files.
+    #[must_use]
+    pub fn sources(&self) -> Vec<Source> {
+        let mut sources = vec![self.ca.public()];
+        if let Some((certificate, key)) = &self.own {
+            sources.extend([certificate.public(), key.secret()]);
+        }
+        sources
+    }
+}
+
+impl Dialer {
+    /// Makes of files what somebody needs who dials; `protocols` are those of ALPN, best
+    /// first.
+    ///
+    /// # Errors
+    /// Which file is wrong and how, for people.
+    pub fn read(
+        files: &DialerFiles,
+        protocols: &[&[u8]],
+        contents: &Contents,
+    ) -> Result<Self, String> {
+        let (roots, expiry) = files.ca.roots(contents)?;
+        let mut expiries = vec![expiry];
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(store_of(&files.ca, &roots)?);
+        let mut config = match &files.own {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let (chain, expiry) = certificate.certificates(contents)?;
+                expiries.push(expiry);
+                builder
+                    .with_client_auth_cert(chain, key.key(contents)?)
+                    .map_err(|error| mismatch(certificate, key, &error))?
+            }
+        };
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        config.resumption = rustls::client::Resumption::disabled();
+        Ok(Self {
+            config: Arc::new(config),
+            expiries,
+        })
+    }
+}
+
+fn mismatch(certificate: &Pem, key: &Pem, error: &rustls::Error) -> String {
+    format!(
+        "{} ({}) and {} ({}) do not fit together: {error}",
+        certificate.field,
+        certificate.path.display(),
+        key.field,
+        key.path.display()
+    )
+}
