@@ -39,6 +39,8 @@ enum Ask {
         /// Units that end the wait of those who wait, on top of what was left; 0:
         /// nobody waits.
         waiting: u64,
+        /// What the first of them needs.
+        head: u64,
         /// The highest lane in which somebody waits.
         lane: Lane,
         generation: u64,
@@ -152,6 +154,8 @@ pub(crate) struct KeyCore {
     is_policy_told: bool,
     /// The highest lane that is refused until then.
     refused_lane: Lane,
+    /// What needs so many units on top of what is left, or more, is refused until then.
+    refused_from: u64,
     backoff_ns: u64,
     /// The newest lease that was granted, and its own limit.
     own_generation: u64,
@@ -208,6 +212,7 @@ impl KeyCore {
             cooldown_ns: 0,
             is_policy_told: false,
             refused_lane: Lane(0),
+            refused_from: 1,
             backoff_ns: BACKOFF_MIN,
             own_generation: 0,
             own_deadline_ns: u64::MAX,

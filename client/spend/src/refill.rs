@@ -488,11 +488,13 @@ impl Slot {
     /// when to try again. Then those who wait for capacity go on only after a `Limit`: an
     /// operator may add units.
     pub fn refuse(&self, code: Code, until_ns: u64, open_ended: bool) {
-        self.refuse_from(Lane(0), code, until_ns, open_ended);
+        self.refuse_from(Lane(0), 1, code, until_ns, open_ended);
     }
 
-    /// The coordinator's no to a lane and those below it; the lanes above go on.
-    pub fn refuse_from(&self, lane: Lane, code: Code, until_ns: u64, open_ended: bool) {
+    /// The coordinator's no to a lane and those below it; the lanes above go on, and so do
+    /// requests that need less than `least` units on top of what is left, if as many are
+    /// free.
+    pub fn refuse_from(&self, lane: Lane, least: u64, code: Code, until_ns: u64, open_ended: bool) {
         let for_ever = open_ended && code != Code::Limit;
         let mut wakes = Vec::new();
         let mut inner = self.lock();
@@ -500,13 +502,20 @@ impl Slot {
         // that takes the lock.
         let lanes = inner.queue.lanes();
         let first = lane.place(lanes);
-        self.store_refusal((first, lanes), code, until_ns, open_ended);
+        self.store_refusal((first, lanes), least, code, until_ns, open_ended);
         self.serve(&mut inner, &mut wakes);
+        // Behind one that stays and cannot be had nobody is served.
+        let mut is_blocked = false;
         let refused: Vec<u64> = inner
             .queue
             .iter()
             .filter(|(place, ..)| *place >= first)
-            .filter(|(.., waiting)| waiting.patience == Patience::OneAnswer || for_ever)
+            .filter(|(.., waiting)| {
+                let may_be_had = !is_blocked && self.may_be_had(waiting.units);
+                let stays = waiting.patience != Patience::OneAnswer && !for_ever;
+                is_blocked |= stays && !may_be_had;
+                !stays && !may_be_had
+            })
             .map(|(_, ticket, _)| ticket)
             .collect();
         let decision = Decision::Refused {

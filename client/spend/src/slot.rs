@@ -45,6 +45,11 @@ pub struct Slot {
     refusal: AtomicU64,
     /// The same of the lanes above it.
     refusals_above: [AtomicU64; LANES_MAX - 1],
+    /// What is refused meanwhile needs at least so many units on top of what is left: one
+    /// that needs less, and no more than is free, is asked for. 0 and 1: all is refused.
+    refused_from: AtomicU64,
+    /// Such a one came since the refusal.
+    is_cheaper_tried: AtomicBool,
     /// `limit << 1 | fails open`.
     rule: AtomicU64,
     /// What would be refused is let through.
@@ -225,6 +230,8 @@ impl Slot {
             kind: AtomicU32::new(0),
             hold_max_ns: AtomicU64::new(0),
             refusals_above: Default::default(),
+            refused_from: AtomicU64::new(0),
+            is_cheaper_tried: AtomicBool::new(false),
             max_waits_above: Default::default(),
             lanes_version: AtomicU32::new(0),
             probed: AtomicU32::new(u32::MAX),
@@ -575,7 +582,11 @@ impl Slot {
             });
         }
         if let Some(verdict) = self.local_refusal(lane, clock) {
-            return Miss::Refused(verdict);
+            if !self.may_be_had(units) {
+                return Miss::Refused(verdict);
+            }
+            // Before it is counted: whoever finds that finds this.
+            self.is_cheaper_tried.store(true, Ordering::Relaxed);
         }
         if self.line.is_up() {
             Miss::Ask
@@ -597,6 +608,25 @@ impl Slot {
 
     pub(crate) fn is_rule_fresh(&self, now_ns: u64) -> bool {
         now_ns < self.rule_until.load(Ordering::Relaxed)
+    }
+
+    /// Whether a request needs less than what was refused, and no more than is free as far
+    /// as is known.
+    pub(crate) fn may_be_had(&self, units: u64) -> bool {
+        let missing = units.saturating_sub(self.left()).max(1);
+        // Relaxed: it only decides between a refusal and an ask.
+        missing < self.refused_from.load(Ordering::Relaxed)
+            && self.known_free().is_some_and(|free| missing <= free)
+    }
+
+    /// Whether a request that may be had came since the refusal.
+    pub(crate) fn is_cheaper_tried(&self) -> bool {
+        self.is_cheaper_tried.load(Ordering::Relaxed)
+    }
+
+    /// From here on what is refused meanwhile is refused whatever it costs.
+    pub(crate) fn refuse_any_cost(&self) {
+        self.refused_from.store(0, Ordering::Relaxed);
     }
 
     /// The refusal that still stands, if one does.
@@ -710,11 +740,12 @@ impl Slot {
         self.rule_until.store(until_ns, Ordering::Relaxed);
     }
 
-    /// Refuses the lane at this place and those below it, of so many. Called with the
-    /// lock held.
+    /// Refuses the lane at this place and those below it, of so many, what needs `least`
+    /// units or more. Called with the lock held.
     pub(crate) fn store_refusal(
         &self,
         (place, lanes): (usize, usize),
+        least: u64,
         code: Code,
         until_ns: u64,
         open_ended: bool,
@@ -722,6 +753,9 @@ impl Slot {
         let until = until_ns.saturating_add(REFUSAL_BITS) & !REFUSAL_BITS;
         let flag = if open_ended { REFUSAL_OPEN_ENDED } else { 0 };
         let packed = until | flag | code as u64;
+        // Relaxed, all: see `local_refusal`.
+        self.refused_from.store(least, Ordering::Relaxed);
+        self.is_cheaper_tried.store(false, Ordering::Relaxed);
         let above = self.refusals_above.iter().take(lanes.saturating_sub(1));
         for refusal in above.skip(place) {
             refusal.store(packed, Ordering::Relaxed);
@@ -1009,7 +1043,7 @@ mod tests {
     #[test]
     fn a_refusal_stands_until_its_moment_and_no_longer() {
         let slot = slot();
-        slot.store_refusal((0, 1), Code::Limit, 1024, false);
+        slot.store_refusal((0, 1), 1, Code::Limit, 1024, false);
         let verdict = slot.try_spend(1, &At(1000));
         assert_eq!(verdict.retry_after(), Some(Duration::from_nanos(24)));
         assert_eq!(slot.try_spend(1, &At(1024)), Verdict::Empty);

@@ -169,7 +169,12 @@ impl Slot {
         let refusal = match patience {
             // A refusal that came between the look at it and the lock counts too:
             // its queue was refused before this request could join it.
-            Patience::OneAnswer => self.local_refusal(lane, clock),
+            // So does one that waits before it and cannot be had.
+            Patience::OneAnswer => {
+                let first = inner.queue.front().map_or(units, |(_, units, _)| units);
+                let may_be_had = self.may_be_had(units) && self.may_be_had(first);
+                self.local_refusal(lane, clock).filter(|_| !may_be_had)
+            }
             Patience::Until(_) => None,
         };
         let answer = if word.is_closed() {

@@ -76,6 +76,8 @@ impl KeyCore {
             Ask::Refused if now >= self.until_ns && (waits || is_low) => Ask::Due,
             // A lower lane was refused, and that says nothing about this one.
             Ask::Refused if self.highest_waiting() < self.refused_lane => Ask::Due,
+            // So does one that needed more.
+            Ask::Refused if self.is_cheaper_than_refused(is_probe) => Ask::Due,
             Ask::Refused if !self.is_fresh(now) => Ask::None,
             // A request waits now, and the ask did not say so.
             Ask::Sent { waiting: 0, .. } if waits => Ask::Due,
@@ -95,6 +97,12 @@ impl KeyCore {
             }
             _ => {}
         }
+    }
+
+    /// Whether a request waits, or was told `Empty`, that needs less than what was refused.
+    fn is_cheaper_than_refused(&self, is_probe: bool) -> bool {
+        let head = self.sample.waiting_head;
+        (is_probe && self.slot.is_cheaper_tried()) || (head > 0 && self.slot.may_be_had(head))
     }
 
     /// Whether more is to be asked for before it runs out, or the coordinator is
@@ -312,6 +320,7 @@ impl KeyCore {
         }
         if told.want == 0 && self.sample.waiting == 0 {
             // Nothing to wait for: the answer says how the rule is now.
+            self.slot.refuse_any_cost();
             self.abandon_ask();
             return;
         }
@@ -328,6 +337,7 @@ impl KeyCore {
             at_ns: now,
             // Some of what they wait for may be above the limit.
             waiting: told.waiting.min(told.want.max(1)),
+            head: self.head_told(),
             lane,
             generation,
             granted,
@@ -544,6 +554,12 @@ impl KeyCore {
         }
         let lane = Lane(refusal.lane);
         self.refused_lane = lane;
+        self.refused_from = match self.ask {
+            // Free is what may be had in any lane, now.
+            Ask::Sent { head, .. } if code == Code::Limit && lane == Lane(0) => head.max(1),
+            Ask::Refused if code == Code::Limit => self.refused_from,
+            _ => 1,
+        };
         // The ask goes on for those who wait in a lane above.
         let above = self.slot.missing_above(lane);
         match &mut self.ask {
@@ -553,7 +569,8 @@ impl KeyCore {
             }
             _ => self.settle_ask(Ask::Refused),
         }
-        self.slot.refuse_from(lane, code, self.until_ns, open_ended);
+        self.slot
+            .refuse_from(lane, self.refused_from, code, self.until_ns, open_ended);
     }
 
     /// Refuses everything for now, for a reason that no coordinator stated.
