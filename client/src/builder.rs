@@ -1,7 +1,8 @@
 //! How a client is set up. Everything is checked here, once.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use leasehold_credentials::{Credentials, CredentialsError, Names};
 use leasehold_spend::{ClientCore, CoreSettings, FailureMode, Line};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -20,6 +21,14 @@ const HOLDER_BYTES_MAX: usize = 128;
 const KEYS_MAX: u64 = 1 << 20;
 const WAITERS_MAX: u64 = 1 << 20;
 
+const NAMES: Names = Names {
+    ca: "ca_file",
+    certificate: "identity_files",
+    key: "identity_files",
+    token: "token",
+    token_file: "token_file",
+};
+
 /// Sets a [`Client`] up. Obtained from [`Client::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until connect"]
@@ -31,6 +40,7 @@ pub struct Builder {
     connect_timeout: Duration,
     is_strict: bool,
     before_contact: FailureMode,
+    credentials: Credentials,
 }
 
 impl Default for Builder {
@@ -43,13 +53,17 @@ impl Default for Builder {
             connect_timeout: Duration::from_secs(10),
             is_strict: false,
             before_contact: FailureMode::Closed,
+            credentials: Credentials::new(NAMES),
         }
     }
 }
 
 impl Builder {
-    /// Adds a coordinator's client URL, like `http://127.0.0.1:7070`. Any node
-    /// will do; several are tried in turn.
+    /// Adds a coordinator's client URL, like `https://node1.internal:7070`, or
+    /// `http://127.0.0.1:7070` without TLS. Any node will do; several are tried in turn.
+    /// `https` needs a [`ca_file`](Self::ca_file) and the crate's feature `tls`, which is
+    /// on by default. A leader that a node names is called with the same credentials, and
+    /// never without TLS by a client that was sent there over TLS.
     pub fn endpoint(mut self, url: impl Into<String>) -> Self {
         self.endpoints.push(url.into());
         self
@@ -58,6 +72,69 @@ impl Builder {
     /// Adds several URLs.
     pub fn endpoints<S: Into<String>>(mut self, urls: impl IntoIterator<Item = S>) -> Self {
         self.endpoints.extend(urls.into_iter().map(Into::into));
+        self
+    }
+
+    /// The authority that vouches for the coordinators: a file with its certificate in
+    /// PEM, or with several of them. No other authority is trusted, the system's neither.
+    ///
+    /// Like every file that is named here, it is read at each attempt to connect, so that
+    /// a new one needs no restart; a connection that stands goes on with what it began
+    /// with.
+    ///
+    /// ```no_run
+    /// # async fn gateway() -> Result<(), leasehold_client::BuildError> {
+    /// let client = leasehold_client::Client::builder()
+    ///     .endpoint("https://node1.internal:7070")
+    ///     .ca_file("/etc/leasehold/node-ca.pem")
+    ///     .token_file("/etc/leasehold/token")
+    ///     .holder("gw-1")
+    ///     .connect()
+    ///     .await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.credentials.set_ca_file(path);
+        self
+    }
+
+    /// The client's own certificate, with its chain, and the certificate's key, both in
+    /// PEM, for coordinators that know their callers by certificate. Shown to `https`
+    /// endpoints alone. A key that others than its owner can read is not used.
+    pub fn identity_files(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        self.credentials.set_identity_files(certificate, key);
+        self
+    }
+
+    /// A file whose one line is the client's token. A file that others than its owner can
+    /// read is not used.
+    ///
+    /// A token is sent over TLS, or to a loopback address, and to nobody else: with an
+    /// `http` endpoint on another machine no client is built, and there is no setting
+    /// that changes this. What encrypts in the client's stead, like a mesh's proxy, is to
+    /// be called on loopback.
+    pub fn token_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.credentials.set_token_file(path);
+        self
+    }
+
+    /// The client's token itself, as in [`token_file`](Self::token_file), for programs
+    /// that get it otherwise. It is not shown when the builder is printed.
+    pub fn token(mut self, text: impl Into<String>) -> Self {
+        self.credentials.set_token(text);
+        self
+    }
+
+    /// Whom to trust and as whom to call, as a whole: for a program whose settings have
+    /// names of their own, by which errors are to call them.
+    pub fn credentials(mut self, credentials: Credentials) -> Self {
+        self.credentials = credentials;
         self
     }
 
@@ -174,6 +251,7 @@ impl Builder {
                 instance,
             },
             endpoints: self.endpoints,
+            credentials: Arc::new(self.credentials),
         };
         tokio::spawn(driver.run());
         Ok(Client::new(shared, alive, seen))
@@ -184,9 +262,17 @@ impl Builder {
             return Err(BuildError::NoEndpoint);
         }
         for url in &self.endpoints {
-            transport::endpoint(url).map_err(|reason| BuildError::BadEndpoint {
-                endpoint: url.clone(),
-                reason,
+            transport::check(url, &self.credentials).map_err(|error| {
+                let endpoint = url.clone();
+                match error {
+                    CredentialsError::NoUrl | CredentialsError::OtherScheme { .. } => {
+                        BuildError::BadEndpoint {
+                            endpoint,
+                            reason: error.to_string(),
+                        }
+                    }
+                    error => BuildError::Credentials { endpoint, error },
+                }
             })?;
         }
         let bytes = self.holder.len();

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use leasehold_credentials::Credentials;
 use leasehold_spend::{
     ClientCore, Clock, Line,
     message::{Incoming, Next, Outgoing, StreamId},
@@ -21,14 +22,13 @@ use tokio::{
     sync::{Notify, watch},
     time::Instant,
 };
-use tonic::transport::Channel;
 
 use crate::{
     backoff::Backoff,
     clock::SystemClock,
     convert::{self, Identity},
     registry::Registry,
-    transport::{self, Inbox, Outbox},
+    transport::{self, Dialed, Inbox, Outbox},
 };
 
 /// How often the clocks are compared at least.
@@ -75,7 +75,7 @@ type Pending<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
 enum Link {
     /// Pausing before the next attempt.
     Idle(Instant),
-    Dialing(Pending<Channel>),
+    Dialing(Pending<Dialed>),
     Opening {
         stream: StreamId,
         outbox: Outbox,
@@ -91,7 +91,7 @@ enum Link {
 /// What happened on the link.
 enum Event {
     Due,
-    Dialed(Result<Channel, String>),
+    Dialed(Result<Dialed, String>),
     Began(Result<Inbox, String>),
     Heard(Result<Option<Incoming>, String>),
 }
@@ -104,14 +104,14 @@ impl Link {
                 tokio::time::sleep_until(*until).await;
                 Event::Due
             }
-            Self::Dialing(channel) => Event::Dialed(channel.await),
+            Self::Dialing(dialed) => Event::Dialed(dialed.await),
             Self::Opening { inbox, .. } => Event::Began(inbox.await),
             Self::Up { inbox, .. } => Event::Heard(match inbox.message().await {
                 Ok(Some(message)) => convert::incoming(message)
                     .map(Some)
                     .map_err(|error| error.to_string()),
                 Ok(None) => Ok(None),
-                Err(status) => Err(transport::in_full(&status)),
+                Err(error) => Err(error),
             }),
         }
     }
@@ -139,6 +139,7 @@ pub(crate) struct Driver {
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) identity: Identity,
     pub(crate) endpoints: Vec<String>,
+    pub(crate) credentials: Arc<Credentials>,
 }
 
 impl Driver {
@@ -253,7 +254,7 @@ impl Errand {
     fn on_event(&mut self, event: Event) {
         match event {
             Event::Due => self.dial(),
-            Event::Dialed(Ok(channel)) => self.open(channel),
+            Event::Dialed(Ok(dialed)) => self.open(dialed),
             Event::Began(Ok(inbox)) => {
                 let idle = Link::Idle(Instant::now());
                 if let Link::Opening { stream, outbox, .. } =
@@ -281,17 +282,19 @@ impl Errand {
 
     fn dial(&mut self) {
         let url = self.endpoint().to_owned();
-        self.link = Link::Dialing(Box::pin(transport::dial(url, DIAL_WITHIN)));
+        let credentials = Arc::clone(&self.driver.credentials);
+        let dialed = transport::dial(url, credentials, DIAL_WITHIN);
+        self.link = Link::Dialing(Box::pin(dialed));
     }
 
-    fn open(&mut self, channel: Channel) {
+    fn open(&mut self, dialed: Dialed) {
         // Time runs from this reading, before the message is handed over.
         let open = self
             .driver
             .core
             .start_stream(self.driver.shared.clock.now_ns());
         let (outbox, messages) = transport::outbox(convert::open(&self.driver.identity, &open));
-        let inbox = Box::pin(transport::open(channel, messages));
+        let inbox = Box::pin(transport::open(dialed, messages));
         self.link = Link::Opening {
             stream: open.stream,
             outbox,
@@ -304,7 +307,7 @@ impl Errand {
             return;
         };
         let refusal = match &message {
-            Incoming::Refused { code, detail } => Some(format!("refused, {code}: {detail}")),
+            Incoming::Refused { code, detail } => Some(self.refused(code, detail)),
             Incoming::Moved { leader: None } => Some("no leader is known".to_owned()),
             _ => None,
         };
@@ -326,6 +329,15 @@ impl Errand {
             Next::Reconnect {
                 leader: Some(leader),
                 ..
+            } if transport::is_secured(self.endpoint()) && !transport::is_secured(&leader) => {
+                self.fail(format!(
+                    "the leader is said to be at {leader}, without TLS, where this client does not follow: \
+                     every node must be served with TLS, or none"
+                ));
+            }
+            Next::Reconnect {
+                leader: Some(leader),
+                ..
             } if self.moves < MOVES_MAX => {
                 self.moves += 1;
                 tracing::debug!(%leader, "the leader is elsewhere");
@@ -342,6 +354,17 @@ impl Errand {
             Next::Reconnect { .. } => {
                 self.fail(refusal.unwrap_or_else(|| "sent in circles".to_owned()));
             }
+        }
+    }
+
+    /// What a refusal means.
+    fn refused(&self, code: &str, detail: &str) -> String {
+        match code {
+            "unauthenticated" => {
+                let advice = self.driver.credentials.unknown_caller();
+                format!("refused, {code}: {detail}: {advice}")
+            }
+            _ => format!("refused, {code}: {detail}"),
         }
     }
 

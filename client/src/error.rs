@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold_credentials::CredentialsError;
 use leasehold_key::KeyError;
 use leasehold_spend::{Code, Verdict};
 use thiserror::Error;
@@ -20,6 +21,15 @@ pub enum BuildError {
         endpoint: String,
         /// What is wrong with it.
         reason: String,
+    },
+    /// An endpoint cannot be called with the credentials that there are.
+    #[error("endpoint {endpoint:?}: {error}")]
+    Credentials {
+        /// As given.
+        endpoint: String,
+        /// Why not.
+        #[source]
+        error: CredentialsError,
     },
     /// The holder's name is missing or too long.
     #[error("holder has {bytes} bytes: 1 to {max} are allowed")]

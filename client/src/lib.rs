@@ -82,6 +82,7 @@ pub use builder::Builder;
 pub use client::Client;
 pub use error::{BudgetError, BuildError, NotAdmitted};
 pub use lane::Lane;
+pub use leasehold_credentials as credentials;
 pub use leasehold_key::{Key, KeyError};
 pub use leasehold_spend::{BudgetKind, Code, FailureMode, Peek, Quota, Verdict};
 pub use permit::Permit;

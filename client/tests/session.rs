@@ -8,6 +8,7 @@
     reason = "tests"
 )]
 
+mod authority;
 mod fake;
 
 use std::time::{Duration, Instant};

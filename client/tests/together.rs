@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod authority;
 mod fake;
 
 use std::time::Duration;

@@ -26,7 +26,12 @@ use tokio_stream::{
     Stream,
     wrappers::{ReceiverStream, TcpListenerStream},
 };
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{
+    Request, Response, Status, Streaming,
+    transport::{Certificate, Identity, Server, ServerTlsConfig},
+};
+
+use crate::authority::{Authority, Signed};
 
 type Answers = mpsc::Sender<Result<CoordinatorMessage, Status>>;
 
@@ -45,6 +50,14 @@ pub(crate) struct Books {
     pub(crate) moved_to: Option<String>,
     /// Refuses the next resume with this code.
     pub(crate) refuse_resume: Option<String>,
+    /// Refuses the next stream with this code, whatever it begins with.
+    pub(crate) refuse_open: Option<String>,
+    /// Knows nobody without this token.
+    pub(crate) wants_token: Option<String>,
+    /// Lets nobody in whom it knows.
+    pub(crate) forbids: bool,
+    /// What each stream that was begun came with.
+    pub(crate) authorizations: Vec<Option<String>>,
     pub(crate) leases: HashMap<(Vec<u8>, String), Lease>,
     pub(crate) sessions: u8,
     pub(crate) opens: u32,
@@ -82,6 +95,7 @@ pub(crate) struct Lease {
 #[derive(Clone)]
 pub(crate) struct Fake {
     address: SocketAddr,
+    has_tls: bool,
     pub(crate) books: Arc<Mutex<Books>>,
     /// Bumped to end all streams.
     cut: Arc<watch::Sender<u32>>,
@@ -91,10 +105,25 @@ pub(crate) struct Fake {
 impl Fake {
     /// Serves on a port of its own.
     pub(crate) async fn start() -> (Self, String) {
+        Self::serve_with(Server::builder(), false).await
+    }
+
+    /// The same with TLS; `callers` signs the certificates that it wants.
+    pub(crate) async fn start_tls(signed: &Signed, callers: Option<&Authority>) -> (Self, String) {
+        let identity = Identity::from_pem(&signed.certificate, &signed.key);
+        let mut tls = ServerTlsConfig::new().identity(identity);
+        if let Some(callers) = callers {
+            tls = tls.client_ca_root(Certificate::from_pem(callers.pem()));
+        }
+        Self::serve_with(Server::builder().tls_config(tls).unwrap(), true).await
+    }
+
+    async fn serve_with(mut server: Server, has_tls: bool) -> (Self, String) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
         let fake = Self {
             address,
+            has_tls,
             books: Arc::new(Mutex::new(Books {
                 kind: "sliding_window".to_owned(),
                 limit: 100,
@@ -108,7 +137,7 @@ impl Fake {
             cut: Arc::new(watch::channel(0).0),
             streams: Arc::default(),
         };
-        let server = tonic::transport::Server::builder()
+        let server = server
             .add_service(LeaseholdServer::new(fake.clone()))
             .serve_with_incoming(TcpListenerStream::new(listener));
         tokio::spawn(server);
@@ -117,7 +146,10 @@ impl Fake {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        match self.has_tls {
+            true => format!("https://localhost:{}", self.address.port()),
+            false => format!("http://{}", self.address),
+        }
     }
 
     pub(crate) fn set(&self, change: impl FnOnce(&mut Books)) {
@@ -180,6 +212,19 @@ impl Leasehold for Fake {
         &self,
         request: Request<Streaming<ClientMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
+        {
+            let mut books = self.books.lock();
+            let shown = request.metadata().get("authorization");
+            let shown = shown.map(|value| value.to_str().unwrap().to_owned());
+            books.authorizations.push(shown.clone());
+            let wanted = books.wants_token.as_ref();
+            if wanted.is_some_and(|token| shown != Some(format!("Bearer {token}"))) {
+                return Err(Status::unauthenticated("who is that?"));
+            }
+            if books.forbids {
+                return Err(Status::permission_denied("not here"));
+            }
+        }
         let (answers, stream) = mpsc::channel(64);
         let fake = self.clone();
         self.streams.lock().push(answers.clone());
@@ -231,6 +276,10 @@ impl Fake {
         match kind {
             client_message::Kind::Open(open) => {
                 books.opens += 1;
+                if let Some(code) = books.refuse_open.take() {
+                    let detail = String::new();
+                    return (Some(Kind::Refused(v1::Refused { code, detail })), true);
+                }
                 if let Some(leader) = books.moved_to.clone() {
                     return (Some(Kind::Moved(v1::Moved { leader })), true);
                 }
