@@ -102,8 +102,12 @@ impl ServeError {
 #[must_use]
 pub fn exit_code_of(code: &str) -> u8 {
     match code {
-        "invalid_config" | "folder_not_empty" | "no_data" | "not_a_backup" => 2,
-        "port_in_use" | "cannot_listen" => 3,
+        "invalid_config"
+        | "folder_not_empty"
+        | "no_data"
+        | "not_a_backup"
+        | "unusable_credentials" => 2,
+        "port_in_use" | "cannot_listen" | "tls_failed" => 3,
         "damaged_store" | "damaged_backup" | "store_rolled_back" => 4,
         "disk_lost" => 5,
         "store_locked" => 6,

@@ -81,6 +81,11 @@ fn check_config(flags: &ConfigFlags) -> ExitCode {
                 let path = flags.config.display();
                 return complain(&format!("{path}: {error} (invalid_config)"), 2);
             }
+            if let Err(error) = config.fixed.calling.credentials().check() {
+                let path = flags.config.display();
+                let told = format!("{path}: on this machine, {error} (unusable_credentials)");
+                return complain(&told, 2);
+            }
             let mut line = format!("{} can be taken\n", flags.config.display());
             for note in config.notes() {
                 line.push_str(&format!("note: {note}\n"));

@@ -74,14 +74,28 @@ impl Watcher {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                _ = looks.tick() => self.look(),
+                _ = looks.tick() => self = self.aside(Self::look).await?,
                 _ = hangups.recv() => {
                     tracing::info!("SIGHUP: the configuration is read again");
-                    let found = Texts::read(&self.path);
-                    self.judge(found);
+                    self = self.aside(Self::look_at_once).await?;
                 }
             }
         }
+    }
+
+    /// Where nobody waits: reading thousands of rules takes a while, and requests are
+    /// answered meanwhile.
+    async fn aside(mut self, work: fn(&mut Self)) -> std::io::Result<Self> {
+        let worked = tokio::task::spawn_blocking(move || {
+            work(&mut self);
+            self
+        });
+        worked.await.map_err(std::io::Error::other)
+    }
+
+    fn look_at_once(&mut self) {
+        let found = Texts::read(&self.path);
+        self.judge(found);
     }
 
     fn look(&mut self) {

@@ -151,6 +151,7 @@ async fn start(
     let tls = tls.transpose()?;
     let client = Client::builder()
         .endpoints(fixed.endpoints.clone())
+        .credentials(fixed.calling.credentials())
         .holder(fixed.holder.clone())
         .keys_max(fixed.keys_max)
         .strict_clock(fixed.strict_clock)

@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderValue, Method, Request, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::HttpsConnector;
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
+use leasehold_credentials::{Credentials, CredentialsError};
 use serde_json::Value;
 
-use super::{CliError, Remote};
+use super::{CliError, Remote, credentials};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// An answer that is a success.
@@ -57,23 +60,22 @@ async fn call_if(
     body: Option<&Value>,
     condition: &Condition,
 ) -> Result<Value, CliError> {
-    let endpoint = remote.endpoint.trim_end_matches('/');
-    let (client, mut request) = request(remote, method, path, body)?;
+    let mut exchange = Exchange::new(remote, method, path, body)?;
     match condition {
         Condition::Anything => {}
         Condition::Absent => {
             let any = HeaderValue::from_static("*");
-            request.headers_mut().insert(header::IF_NONE_MATCH, any);
+            let headers = exchange.request.headers_mut();
+            headers.insert(header::IF_NONE_MATCH, any);
         }
         Condition::Still(etag) => {
             let value = HeaderValue::try_from(format!("\"{etag}\""))
                 .map_err(|_| CliError::Usage(format!("{etag:?} is no etag")))?;
-            request.headers_mut().insert(header::IF_MATCH, value);
+            let headers = exchange.request.headers_mut();
+            headers.insert(header::IF_MATCH, value);
         }
     }
-    exchange(endpoint, client, request)
-        .await
-        .map(|reply| reply.body)
+    exchange.run().await.map(|reply| reply.body)
 }
 
 pub(super) async fn get(remote: &Remote, path: &str) -> Result<Value, CliError> {
@@ -99,13 +101,12 @@ pub(super) async fn post_with(
     body: &Value,
     (name, value): (&'static str, &str),
 ) -> Result<Reply, CliError> {
-    let endpoint = remote.endpoint.trim_end_matches('/');
-    let (client, mut request) = request(remote, Method::POST, path, Some(body))?;
+    let mut exchange = Exchange::new(remote, Method::POST, path, Some(body))?;
     let value = HeaderValue::from_str(value).map_err(|_| {
         CliError::Usage(format!("{value:?} has characters that no header can have"))
     })?;
-    request.headers_mut().insert(name, value);
-    exchange(endpoint, client, request).await
+    exchange.request.headers_mut().insert(name, value);
+    exchange.run().await
 }
 
 pub(super) async fn delete(remote: &Remote, path: &str) -> Result<Value, CliError> {
@@ -120,30 +121,7 @@ async fn call(
     path: &str,
     body: Option<&Value>,
 ) -> Result<Reply, CliError> {
-    let endpoint = remote.endpoint.trim_end_matches('/');
-    let (client, request) = request(remote, method, path, body)?;
-    exchange(endpoint, client, request).await
-}
-
-async fn exchange(
-    endpoint: &str,
-    client: HttpClient,
-    request: Request<Full<axum::body::Bytes>>,
-) -> Result<Reply, CliError> {
-    let exchange = async {
-        let (parts, body) = client.request(request).await?.into_parts();
-        let bytes = Limited::new(body, ANSWER_BYTES_MAX)
-            .collect()
-            .await?
-            .to_bytes();
-        Ok::<_, Box<dyn std::error::Error + Send + Sync>>((parts, bytes))
-    };
-    let (parts, bytes) = match tokio::time::timeout(ANSWER_WITHIN, exchange).await {
-        Err(_) => return Err(silent(endpoint)),
-        Ok(Err(error)) => return Err(unreachable(endpoint, error.as_ref())),
-        Ok(Ok(answer)) => answer,
-    };
-    understand(endpoint, parts, &bytes)
+    Exchange::new(remote, method, path, body)?.run().await
 }
 
 /// Fetches a body of any length, piece by piece.
@@ -152,24 +130,27 @@ pub(super) async fn download(
     path: &str,
     mut take: impl FnMut(&[u8]) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
-    let endpoint = remote.endpoint.trim_end_matches('/');
-    let (client, request) = request(remote, Method::GET, path, None)?;
+    let Exchange {
+        called,
+        client,
+        request,
+    } = Exchange::new(remote, Method::GET, path, None)?;
     let answer = match tokio::time::timeout(ANSWER_WITHIN, client.request(request)).await {
-        Err(_) => return Err(silent(endpoint)),
-        Ok(Err(error)) => return Err(unreachable(endpoint, &error)),
+        Err(_) => return Err(called.silent()),
+        Ok(Err(error)) => return Err(called.unreachable(&error)),
         Ok(Ok(answer)) => answer,
     };
     let (parts, mut body) = answer.into_parts();
     if !parts.status.is_success() {
         let bytes = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let bytes = bytes.map_err(|error| unreachable(endpoint, error.as_ref()))?;
-        return understand(endpoint, parts, &bytes.to_bytes()).map(drop);
+        let bytes = bytes.map_err(|error| called.unreachable(error.as_ref()))?;
+        return called.understand(parts, &bytes.to_bytes()).map(drop);
     }
     loop {
         match tokio::time::timeout(ANSWER_WITHIN, body.frame()).await {
-            Err(_) => return Err(silent(endpoint)),
+            Err(_) => return Err(called.silent()),
             Ok(None) => return Ok(()),
-            Ok(Some(Err(error))) => return Err(unreachable(endpoint, &error)),
+            Ok(Some(Err(error))) => return Err(called.unreachable(&error)),
             Ok(Some(Ok(frame))) => {
                 if let Some(bytes) = frame.data_ref() {
                     take(bytes)?;
@@ -179,51 +160,85 @@ pub(super) async fn download(
     }
 }
 
-type HttpClient = Client<HttpConnector, Full<axum::body::Bytes>>;
+/// One request, with all that it is asked with.
+struct Exchange {
+    called: Called,
+    client: Client<HttpsConnector<HttpConnector>, Full<axum::body::Bytes>>,
+    request: Request<Full<axum::body::Bytes>>,
+}
 
-fn request(
-    remote: &Remote,
-    method: Method,
-    path: &str,
-    body: Option<&Value>,
-) -> Result<(HttpClient, Request<Full<axum::body::Bytes>>), CliError> {
-    let endpoint = remote.endpoint.trim_end_matches('/');
-    if endpoint.starts_with("https://") {
-        return Err(CliError::Usage(format!(
-            "--endpoint {endpoint}: TLS is not supported yet, use http://"
-        )));
+impl Exchange {
+    fn new(
+        remote: &Remote,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Self, CliError> {
+        let endpoint = remote.endpoint.trim_end_matches('/');
+        let uri: Uri = format!("{endpoint}{path}")
+            .parse()
+            .map_err(|_| credentials::refused(endpoint, &CredentialsError::NoUrl))?;
+        let credentials = remote.credentials.credentials()?;
+        let refused = |error| credentials::refused(endpoint, &error);
+        let ready = credentials.for_url(&uri).map_err(refused)?;
+        let mut request = Request::builder();
+        if let Some(by) = &remote.by {
+            let by = HeaderValue::from_bytes(by.as_bytes()).map_err(|_| {
+                CliError::Usage(format!(
+                    "--by {by:?} has characters that no header can have"
+                ))
+            })?;
+            request = request.header("leasehold-by", by);
+        } else if let Some(user) = user() {
+            request = request.header("leasehold-by", user);
+        }
+        if let Some(authorization) = &ready.authorization {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
+        let request = request
+            .method(method)
+            .uri(&uri)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(
+                header::USER_AGENT,
+                concat!("leasehold/", env!("CARGO_PKG_VERSION")),
+            )
+            .body(Full::from(body.map(Value::to_string).unwrap_or_default()))
+            .map_err(|_| refused(CredentialsError::NoUrl))?;
+        let connector = ready.connector(CONNECT_WITHIN).map_err(refused)?;
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        let called = Called {
+            endpoint: endpoint.to_owned(),
+            uri,
+            credentials,
+        };
+        Ok(Self {
+            called,
+            client,
+            request,
+        })
     }
-    let uri = format!("{endpoint}{path}");
-    let mut request = Request::builder();
-    if let Some(by) = &remote.by {
-        let by = HeaderValue::from_bytes(by.as_bytes()).map_err(|_| {
-            CliError::Usage(format!(
-                "--by {by:?} has characters that no header can have"
-            ))
-        })?;
-        request = request.header("leasehold-by", by);
-    } else if let Some(user) = user() {
-        request = request.header("leasehold-by", user);
+
+    async fn run(self) -> Result<Reply, CliError> {
+        let Self {
+            called,
+            client,
+            request,
+        } = self;
+        let exchange = async {
+            let (parts, body) = client.request(request).await?.into_parts();
+            let bytes = Limited::new(body, ANSWER_BYTES_MAX)
+                .collect()
+                .await?
+                .to_bytes();
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>((parts, bytes))
+        };
+        match tokio::time::timeout(ANSWER_WITHIN, exchange).await {
+            Err(_) => Err(called.silent()),
+            Ok(Err(error)) => Err(called.unreachable(error.as_ref())),
+            Ok(Ok((parts, bytes))) => called.understand(parts, &bytes),
+        }
     }
-    let request = request
-        .method(method)
-        .uri(&uri)
-        .header(header::CONTENT_TYPE, "application/json")
-        .header(
-            header::USER_AGENT,
-            concat!("leasehold/", env!("CARGO_PKG_VERSION")),
-        )
-        .body(Full::from(body.map(Value::to_string).unwrap_or_default()))
-        .map_err(|_| bad_endpoint(endpoint))?;
-    if request.uri().scheme_str() != Some("http") || request.uri().host().is_none() {
-        return Err(bad_endpoint(endpoint));
-    }
-    let mut connector = HttpConnector::new();
-    connector.set_connect_timeout(Some(Duration::from_secs(3)));
-    Ok((
-        Client::builder(TokioExecutor::new()).build(connector),
-        request,
-    ))
 }
 
 /// Who the system says that it is; an odd name is nobody's.
@@ -232,62 +247,88 @@ fn user() -> Option<HeaderValue> {
     HeaderValue::from_bytes(user.as_bytes()).ok()
 }
 
-fn silent(endpoint: &str) -> CliError {
-    CliError::Unreachable(format!(
-        "{endpoint} did not answer within {} s",
-        ANSWER_WITHIN.as_secs()
-    ))
+/// Who was asked, and as whom: what an answer is understood by.
+struct Called {
+    endpoint: String,
+    uri: Uri,
+    credentials: Credentials,
 }
 
-/// A success, or the problem that the answer states.
-fn understand(
-    endpoint: &str,
-    parts: axum::http::response::Parts,
-    bytes: &[u8],
-) -> Result<Reply, CliError> {
-    let body = if bytes.is_empty() {
-        Value::Null
-    } else {
-        serde_json::from_slice(bytes).unwrap_or(Value::Null)
-    };
-    if parts.status.is_success() {
-        return Ok(Reply {
-            headers: parts.headers,
-            body,
-        });
+impl Called {
+    fn silent(&self) -> CliError {
+        CliError::Unreachable(format!(
+            "{} did not answer within {} s",
+            self.endpoint,
+            ANSWER_WITHIN.as_secs()
+        ))
     }
-    if let Value::Object(mut problem) = body
-        && problem.contains_key("code")
-    {
-        let retry = parts
-            .headers
-            .get(header::RETRY_AFTER)
-            .and_then(|v| v.to_str().ok());
-        if let Some(seconds) = retry.and_then(|text| text.parse::<u64>().ok()) {
-            problem.insert("retry_after_s".to_owned(), seconds.into());
+
+    /// A success, or the problem that the answer states.
+    fn understand(
+        &self,
+        parts: axum::http::response::Parts,
+        bytes: &[u8],
+    ) -> Result<Reply, CliError> {
+        let body = if bytes.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(bytes).unwrap_or(Value::Null)
+        };
+        if parts.status.is_success() {
+            return Ok(Reply {
+                headers: parts.headers,
+                body,
+            });
         }
-        return Err(CliError::Refused(problem.into()));
+        if let Value::Object(mut problem) = body
+            && problem.contains_key("code")
+        {
+            let retry = parts
+                .headers
+                .get(header::RETRY_AFTER)
+                .and_then(|v| v.to_str().ok());
+            if let Some(seconds) = retry.and_then(|text| text.parse::<u64>().ok()) {
+                problem.insert("retry_after_s".to_owned(), seconds.into());
+            }
+            let advice = match problem.get("code").and_then(Value::as_str) {
+                Some("unauthenticated") => Some(self.credentials.unknown_caller()),
+                Some("forbidden") => Some(self.credentials.forbidden_caller()),
+                _ => None,
+            };
+            if let Some(advice) = advice {
+                problem.insert("advice".to_owned(), advice.into());
+            }
+            return Err(CliError::Refused(problem.into()));
+        }
+        Err(CliError::Unreachable(format!(
+            "{} answered {} and no problem+json: is that a Leasehold node?",
+            self.endpoint, parts.status
+        )))
     }
-    Err(CliError::Unreachable(format!(
-        "{endpoint} answered {} and no problem+json: is that a Leasehold node?",
-        parts.status
-    )))
-}
 
-fn bad_endpoint(endpoint: &str) -> CliError {
-    CliError::Usage(format!(
-        "--endpoint {endpoint} must be a URL like http://127.0.0.1:7070"
-    ))
-}
-
-fn unreachable(endpoint: &str, error: &(dyn std::error::Error + 'static)) -> CliError {
-    // The innermost cause is the one that says something.
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
+    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> CliError {
+        let endpoint = &self.endpoint;
+        if let Some(why) = self.credentials.explain(&self.uri, error) {
+            return CliError::Failed {
+                code: "tls_failed",
+                detail: format!("{endpoint} was not asked: {why}"),
+            };
+        }
+        // The innermost cause is the one that says something.
+        let mut cause = error;
+        while let Some(inner) = cause.source() {
+            cause = inner;
+        }
+        let legacy = error.downcast_ref::<hyper_util::client::legacy::Error>();
+        if legacy.is_some_and(|error| !error.is_connect()) {
+            return CliError::Unreachable(format!(
+                "{endpoint} is there and does not answer ({cause}): is that a Leasehold node, and does it speak TLS \
+                 (https://) or not (http://)?"
+            ));
+        }
+        CliError::Unreachable(format!(
+            "nobody answers at {endpoint} ({cause}): start a node with `leasehold serve`, or name another one with \
+             --endpoint or LEASEHOLD_ENDPOINT"
+        ))
     }
-    CliError::Unreachable(format!(
-        "nobody answers at {endpoint} ({cause}): start a node with `leasehold serve`, or name another one with \
-         --endpoint or LEASEHOLD_ENDPOINT"
-    ))
 }

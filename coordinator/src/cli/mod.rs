@@ -1,12 +1,14 @@
-//! The command line. `serve` runs a node; `demo`, `simulate`, `restore` and `backup
-//! --data-dir` need none; every other command talks to a running one over HTTP and
+//! The command line. `serve` runs a node; `demo`, `simulate`, `cert`, `restore` and
+//! `backup --data-dir` need none; every other command talks to a running one over HTTP and
 //! knows nothing of how it works.
 
 mod accounts;
 mod backup;
 mod budgets;
+mod cert;
 mod cluster;
 mod corrections;
+mod credentials;
 mod declared;
 pub mod demo;
 mod effects;
@@ -27,6 +29,8 @@ use std::{borrow::Cow, io::Write, process::ExitCode};
 use clap::{Parser, Subcommand};
 use serde_json::Value;
 use thiserror::Error;
+
+use credentials::CredentialFlags;
 
 use crate::{
     backup::BackupError,
@@ -141,6 +145,11 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Make authorities and certificates, for development and small installations
+    Cert {
+        #[command(subcommand)]
+        command: cert::CertCommand,
+    },
     /// What is the same on every node
     Settings {
         #[command(flatten)]
@@ -168,6 +177,20 @@ struct Remote {
     /// Print JSON, for machines
     #[arg(long, global = true)]
     json: bool,
+    #[command(flatten)]
+    credentials: CredentialFlags,
+}
+
+impl Remote {
+    /// Of a command that asks no node.
+    fn nowhere(json: bool) -> Self {
+        Self {
+            endpoint: String::new(),
+            by: None,
+            json,
+            credentials: CredentialFlags::default(),
+        }
+    }
 }
 
 /// Why a command did not do what was asked.
@@ -228,7 +251,11 @@ fn refusal(problem: &Value) -> String {
         field if detail.contains(field) => String::new(),
         field => format!("{field}: "),
     };
-    format!("{}: {field}{detail}{retry}", text(problem, "title"))
+    let advice = match text(problem, "advice") {
+        "" => String::new(),
+        advice => format!("; {advice}"),
+    };
+    format!("{}: {field}{detail}{retry}{advice}", text(problem, "title"))
 }
 
 fn stated_code(problem: &Value) -> &str {
@@ -393,14 +420,8 @@ async fn ask_node(command: Command) -> ExitCode {
                 .await,
         ),
         Command::Backup { remote, flags } => (remote.clone(), flags.run(&remote).await),
-        Command::Restore { flags, json } => {
-            let remote = Remote {
-                endpoint: String::new(),
-                by: None,
-                json,
-            };
-            (remote, flags.run())
-        }
+        Command::Restore { flags, json } => (Remote::nowhere(json), flags.run()),
+        Command::Cert { command } => (Remote::nowhere(command.is_json()), command.run()),
         Command::Settings { remote, command } => (
             remote.clone(),
             command

@@ -5,6 +5,7 @@
 //! changes it at the next start. [`Rules`] are what requests are answered by, and are
 //! replaced as a whole.
 
+mod calling;
 mod error;
 mod key_template;
 mod raw;
@@ -23,6 +24,7 @@ use leasehold_client::FailureMode;
 use leasehold_doors::{ListenerFiles, Pem};
 use serde::Deserialize;
 
+pub(crate) use calling::Calling;
 pub(crate) use error::ConfigError;
 pub(crate) use key_template::{KeyTemplate, NoKey};
 pub(crate) use texts::Texts;
@@ -46,6 +48,8 @@ pub(crate) struct Fixed {
     pub(crate) holder: String,
     /// Coordinators' client URLs.
     pub(crate) endpoints: Vec<String>,
+    /// Whom to trust among them, and as whom to call.
+    pub(crate) calling: Calling,
     /// What becomes of keys of which no coordinator was ever heard.
     pub(crate) before_contact: FailureMode,
     /// The most keys that are kept.
@@ -80,6 +84,7 @@ impl Fixed {
         let Self {
             holder,
             endpoints,
+            calling,
             before_contact,
             keys_max,
             strict_clock,
@@ -97,6 +102,15 @@ impl Fixed {
         [
             ("holder", *holder != other.holder),
             ("coordinator.endpoints", *endpoints != other.endpoints),
+            ("coordinator.ca", calling.ca != other.calling.ca),
+            (
+                "coordinator.certificate",
+                calling.identity != other.calling.identity,
+            ),
+            (
+                "coordinator.token_file",
+                calling.token_file != other.calling.token_file,
+            ),
             (
                 "coordinator.before_contact",
                 *before_contact != other.before_contact,
@@ -306,8 +320,9 @@ impl Config {
                  \"http://127.0.0.1:7070\""
                 .to_owned());
         }
+        let calling = Calling::new(&raw.coordinator, folder)?;
         for endpoint in endpoints {
-            check_endpoint(endpoint)?;
+            calling.check_endpoint(endpoint)?;
         }
         within(
             "coordinator.keys_max",
@@ -318,6 +333,7 @@ impl Config {
             holder,
             before_contact: before_contact(&raw.coordinator)?,
             endpoints: endpoints.clone(),
+            calling,
             keys_max: raw.coordinator.keys_max,
             strict_clock: raw.coordinator.strict_clock,
             tcp: tcp(&raw.listen, insecure)?,
@@ -373,18 +389,6 @@ fn own_name() -> String {
     let name = rustix::system::uname();
     let machine = name.nodename().to_string_lossy().into_owned();
     format!("agent@{machine}")
-}
-
-fn check_endpoint(endpoint: &str) -> Result<(), String> {
-    let uri: Result<http::Uri, _> = endpoint.parse();
-    let is_good = uri.is_ok_and(|uri| uri.scheme_str() == Some("http") && uri.host().is_some());
-    if is_good {
-        return Ok(());
-    }
-    Err(format!(
-        "coordinator.endpoints has {endpoint:?}: write the URL of a coordinator's client \
-         address, like \"http://127.0.0.1:7070\""
-    ))
 }
 
 fn before_contact(raw: &raw::RawCoordinator) -> Result<FailureMode, String> {

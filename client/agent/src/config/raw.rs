@@ -29,6 +29,10 @@ pub(super) struct RawCoordinator {
     pub(super) emergency_units: Option<u64>,
     pub(super) keys_max: u32,
     pub(super) strict_clock: bool,
+    pub(super) ca: Option<PathBuf>,
+    pub(super) certificate: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
+    pub(super) token_file: Option<PathBuf>,
 }
 
 impl Default for RawCoordinator {
@@ -39,6 +43,10 @@ impl Default for RawCoordinator {
             emergency_units: None,
             keys_max: 65_536,
             strict_clock: false,
+            ca: None,
+            certificate: None,
+            key: None,
+            token_file: None,
         }
     }
 }

@@ -36,6 +36,10 @@ fn what_is_commented_out_in_the_example_could_be_taken_in() {
     let text = std::fs::read_to_string(path).unwrap();
     let all = [
         "holder",
+        "ca",
+        "certificate",
+        "key",
+        "token_file",
         "emergency_units",
         "unix",
         "unix_group",
@@ -73,6 +77,36 @@ fn what_is_commented_out_in_the_example_could_be_taken_in() {
     let config = parse(&text).unwrap();
     assert_eq!(config.rules.checks.len(), 2);
     assert!(config.fixed.unix.is_some());
+    let calling = &config.fixed.calling;
+    assert!(calling.ca.is_some() && calling.identity.is_some() && calling.token_file.is_some());
+}
+
+#[test]
+fn credentials_are_files_as_seen_from_the_configuration_and_need_a_restart() {
+    let text = format!(
+        "[coordinator]\nendpoints = [\"https://node1:7070\"]\nca = \"ca.pem\"\ncertificate = \"c.pem\"\nkey = \
+         \"/k.pem\"\ntoken_file = \"token\"\n{KEY}"
+    );
+    let path = Path::new("/etc/leasehold/agent.toml");
+    let config = Config::parse(path, &Texts::of(&text), false).unwrap();
+    let calling = &config.fixed.calling;
+    let at = |name: &str| Path::new("/etc/leasehold").join(name);
+    assert_eq!(calling.ca, Some(at("ca.pem")));
+    assert_eq!(
+        calling.identity,
+        Some((at("c.pem"), PathBuf::from("/k.pem")))
+    );
+    assert_eq!(calling.token_file, Some(at("token")));
+    let bare = parse(KEY).unwrap();
+    assert_eq!(
+        bare.fixed.differences(&config.fixed),
+        [
+            "coordinator.endpoints",
+            "coordinator.ca",
+            "coordinator.certificate",
+            "coordinator.token_file"
+        ]
+    );
 }
 
 #[test]
@@ -96,6 +130,11 @@ fn every_refusal_names_the_field_its_value_and_what_to_do() {
         "[coordinator]\nendpoints = []\n[rls]\n",
         "[coordinator]\nendpoints = [\"127.0.0.1:7070\"]\n[rls]\n",
         "[coordinator]\nendpoints = \"http://127.0.0.1:7070\"\n[rls]\n",
+        "[coordinator]\nendpoints = [\"https://node1:7070\"]\n",
+        "[coordinator]\nendpoints = [\"http://node1:7070\"]\ntoken_file = \"t\"\n",
+        "[coordinator]\nendpoints = [\"ftp://node1\"]\n",
+        "[coordinator]\ncertificate = \"c.pem\"\n",
+        "[coordinator]\nkey = \"k.pem\"\n",
         "[coordinator]\nkeys_max = 0\n[rls]\n",
         "[coordinator]\nemergency_units = 3\n[rls]\n",
         "[coordinator]\nbefore_contact = \"emergency\"\nemergency_units = 0\n[rls]\n",

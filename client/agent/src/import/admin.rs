@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::HttpsConnector;
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
+use leasehold_credentials::{Credentials, CredentialsError};
 use serde_json::{Value, json};
 
 use super::{ImportError, changes::Change};
@@ -29,25 +31,40 @@ pub(super) enum Condition {
 /// A coordinator that answered.
 pub(super) struct Admin {
     url: String,
+    uri: Uri,
     by: Option<HeaderValue>,
-    client: Client<HttpConnector, Full<Bytes>>,
+    credentials: Credentials,
+    authorization: Option<HeaderValue>,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 impl Admin {
     /// The first of several that answers.
-    pub(super) async fn reach(urls: &[String], by: Option<&str>) -> Result<Self, ImportError> {
+    pub(super) async fn reach(
+        urls: &[String],
+        by: Option<&str>,
+        credentials: &Credentials,
+    ) -> Result<Self, ImportError> {
         let by = by_whom(by)?;
         let mut silent = Vec::new();
         for url in urls {
-            let mut connector = HttpConnector::new();
-            connector.set_connect_timeout(Some(CONNECT_WITHIN));
+            let uri = checked(url)?;
+            let refused = |error| refused(url, error);
+            let ready = credentials.for_url(&uri).map_err(refused)?;
+            let authorization = ready.authorization.clone();
+            let connector = ready.connector(CONNECT_WITHIN).map_err(refused)?;
             let admin = Self {
-                url: checked(url)?,
+                url: url.trim_end_matches('/').to_owned(),
+                uri,
                 by: by.clone(),
+                credentials: credentials.clone(),
+                authorization,
                 client: Client::builder(TokioExecutor::new()).build(connector),
             };
             match admin.get("/readyz").await {
                 Err(ImportError::Unreachable(why)) => silent.push(why),
+                // Whoever that is, it is not to be passed over in silence.
+                Err(error @ ImportError::Tls(_)) => return Err(error),
                 // Whatever else it says, it is there; the next request is told why not.
                 _ => return Ok(admin),
             }
@@ -114,6 +131,9 @@ impl Admin {
         if let Some(by) = &self.by {
             headers.insert("leasehold-by", by.clone());
         }
+        if let Some(authorization) = &self.authorization {
+            headers.insert(header::AUTHORIZATION, authorization.clone());
+        }
         let exchange = async {
             let (parts, body) = self.client.request(request).await?.into_parts();
             let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?;
@@ -124,30 +144,44 @@ impl Admin {
                 "{url} did not answer within {} s",
                 ANSWER_WITHIN.as_secs()
             ))),
-            Ok(Err(error)) => Err(unreachable(url, error.as_ref())),
-            Ok(Ok((parts, body))) => understand(url, parts.status, &parts.headers, &body),
+            Ok(Err(error)) => Err(self.unreachable(error.as_ref())),
+            Ok(Ok((parts, body))) => self.understand(parts.status, &parts.headers, &body),
         }
     }
-}
 
-fn understand(
-    url: &str,
-    status: StatusCode,
-    headers: &HeaderMap,
-    body: &[u8],
-) -> Result<Value, ImportError> {
-    let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
-    if status.is_success() {
-        return Ok(body);
+    fn understand(
+        &self,
+        status: StatusCode,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<Value, ImportError> {
+        let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+        if status.is_success() {
+            return Ok(body);
+        }
+        if body.get("code").is_some() {
+            let retry = headers.get(header::RETRY_AFTER);
+            let retry = retry.and_then(|value| value.to_str().ok()?.parse().ok());
+            return Err(ImportError::of_problem(&body, retry, &self.credentials));
+        }
+        Err(ImportError::Unreachable(format!(
+            "{} answered {status} and no problem+json: is that a coordinator?",
+            self.url
+        )))
     }
-    if body.get("code").is_some() {
-        let retry = headers.get(header::RETRY_AFTER);
-        let retry = retry.and_then(|value| value.to_str().ok()?.parse().ok());
-        return Err(ImportError::of_problem(&body, retry));
+
+    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> ImportError {
+        let url = &self.url;
+        if let Some(why) = self.credentials.explain(&self.uri, error) {
+            return ImportError::Tls(format!("{url} was not asked: {why}"));
+        }
+        // The innermost cause is the one that says something.
+        let mut cause = error;
+        while let Some(inner) = cause.source() {
+            cause = inner;
+        }
+        ImportError::Unreachable(format!("nobody answers at {url} ({cause})"))
     }
-    Err(ImportError::Unreachable(format!(
-        "{url} answered {status} and no problem+json: is that a coordinator?"
-    )))
 }
 
 fn conditional(condition: &Condition) -> Result<HeaderMap, ImportError> {
@@ -181,31 +215,27 @@ fn by_whom(by: Option<&str>) -> Result<Option<HeaderValue>, ImportError> {
     Ok(user.and_then(|user| HeaderValue::from_bytes(user.as_bytes()).ok()))
 }
 
-fn checked(url: &str) -> Result<String, ImportError> {
+fn checked(url: &str) -> Result<Uri, ImportError> {
     let trimmed = url.trim_end_matches('/');
-    if trimmed.starts_with("https://") {
-        return Err(ImportError::Usage(format!(
-            "--coordinator {url}: TLS is not supported yet, use http://"
-        )));
-    }
-    let uri: http::Uri = trimmed.parse().map_err(|_| bad_url(url))?;
-    if uri.scheme_str() != Some("http") || uri.host().is_none() || uri.path() != "/" {
+    let uri: Uri = trimmed.parse().map_err(|_| bad_url(url))?;
+    if uri.path() != "/" {
         return Err(bad_url(url));
     }
-    Ok(trimmed.to_owned())
+    Ok(uri)
+}
+
+fn refused(url: &str, error: CredentialsError) -> ImportError {
+    match error {
+        CredentialsError::NoUrl | CredentialsError::OtherScheme { .. } => bad_url(url),
+        CredentialsError::NoAuthority { .. } | CredentialsError::TokenInTheClear { .. } => {
+            ImportError::Usage(format!("--coordinator {url}: {error}"))
+        }
+        error => ImportError::Credentials(error),
+    }
 }
 
 fn bad_url(url: &str) -> ImportError {
     ImportError::Usage(format!(
-        "--coordinator {url} must be a URL like http://127.0.0.1:7070"
+        "--coordinator {url} must be a URL like http://127.0.0.1:7070 or https://node1.internal:7070"
     ))
-}
-
-fn unreachable(url: &str, error: &(dyn std::error::Error + 'static)) -> ImportError {
-    // The innermost cause is the one that says something.
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    ImportError::Unreachable(format!("nobody answers at {url} ({cause})"))
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use leasehold_credentials::{Credentials, CredentialsError};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -28,6 +29,12 @@ pub enum ImportError {
     /// No coordinator answered.
     #[error("{0}")]
     Unreachable(String),
+    /// A file with a certificate, a key or a token cannot be used; nobody was asked anything.
+    #[error(transparent)]
+    Credentials(CredentialsError),
+    /// A coordinator was reached, and TLS with it failed.
+    #[error("{0}")]
+    Tls(String),
     /// A coordinator has what this version does not understand.
     #[error("the coordinator answered what this version does not understand: {0}")]
     Unintelligible(String),
@@ -45,14 +52,23 @@ pub enum ImportError {
 
 impl ImportError {
     /// Of a problem that the coordinator answered.
-    pub(super) fn of_problem(problem: &Value, retry_after_s: Option<u64>) -> Self {
+    pub(super) fn of_problem(
+        problem: &Value,
+        retry_after_s: Option<u64>,
+        credentials: &Credentials,
+    ) -> Self {
         let text = |name: &str| problem.get(name).and_then(Value::as_str);
         let retry = retry_after_s.map(|s| format!("; try again in {s} s"));
+        let advice = match text("code") {
+            Some("unauthenticated") => format!("; {}", credentials.unknown_caller()),
+            Some("forbidden") => format!("; {}", credentials.forbidden_caller()),
+            _ => String::new(),
+        };
         Self::Refused {
             code: text("code").unwrap_or("unknown").to_owned(),
             field: text("field").map(str::to_owned),
             text: format!(
-                "{}: {}{}",
+                "{}: {}{}{advice}",
                 text("title").unwrap_or_default(),
                 text("detail").unwrap_or_default(),
                 retry.unwrap_or_default()
@@ -110,6 +126,8 @@ impl ImportError {
             Self::Usage(_) => "wrong_usage",
             Self::CannotWrite { .. } => "cannot_write",
             Self::Unreachable(_) => "unreachable",
+            Self::Credentials(_) => "unusable_credentials",
+            Self::Tls(_) => "tls_failed",
             Self::Unintelligible(_) => "unintelligible",
             Self::Refused { code, .. } => code,
         }
@@ -120,8 +138,8 @@ impl ImportError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Refused { .. } | Self::CannotWrite { .. } | Self::Unintelligible(_) => 1,
-            Self::Files(_) | Self::Usage(_) => 2,
-            Self::Unreachable(_) => 3,
+            Self::Files(_) | Self::Usage(_) | Self::Credentials(_) => 2,
+            Self::Unreachable(_) | Self::Tls(_) => 3,
         }
     }
 }

@@ -7,6 +7,7 @@
 
 mod admin;
 mod changes;
+mod credentials;
 mod error;
 
 use std::{
@@ -21,6 +22,7 @@ use crate::ratelimit::{Config, Plan};
 
 use admin::Admin;
 use changes::{Change, Deed, Present, Thing};
+use credentials::CredentialFlags;
 pub use error::ImportError;
 
 /// Policies that are tried one by one in a dry run, each of which looks at every account.
@@ -55,6 +57,8 @@ pub struct ImportFlags {
     /// Who you are, for the histories of what you change; nobody checks it [default: $USER]
     #[arg(long, value_name = "NAME", env = "LEASEHOLD_BY")]
     by: Option<String>,
+    #[command(flatten)]
+    credentials: CredentialFlags,
 }
 
 /// What an import did, or would do.
@@ -119,7 +123,8 @@ impl ImportFlags {
         if let Some(path) = &self.plan {
             return written(path, &plan, lines);
         }
-        let admin = Admin::reach(&self.coordinator, self.by.as_deref()).await?;
+        let credentials = self.credentials.credentials();
+        let admin = Admin::reach(&self.coordinator, self.by.as_deref(), &credentials).await?;
         let present = Present::of(&admin).await?;
         let mut changes = present.changes(&plan);
         let others = present.others(&plan);
