@@ -146,7 +146,10 @@ pub(super) async fn correct(
     };
     let bounds = roll(&calendar, None, wall_unix_us)
         .map_err(|error| Problem::field("time_zone", error.to_string()))?;
-    let changed = match admin.submit(Command::CorrectPeriod(bounds)).await? {
+    let submitted = admin.submit(Command::CorrectPeriod(bounds)).await;
+    // No period of this calendar has begun: the body names another than was meant.
+    let outcome = submitted.map_err(|problem| problem.at_if(Kind::InvalidField, "period"))?;
+    let changed = match outcome {
         CommandOutcome::Done { changed } => changed,
         other => {
             return Err(Problem::new(

@@ -320,6 +320,7 @@ impl TryFrom<PolicyBody> for Policy {
         policy.validate().map_err(Problem::from_validation)?;
         if let PolicyKind::Period { calendar, .. } = &mut policy.kind {
             name_zone(calendar)?;
+            begins_some_day(calendar)?;
         }
         Ok(policy)
     }
@@ -331,6 +332,27 @@ pub(super) fn name_zone(calendar: &mut Calendar) -> Result<(), Problem> {
     let known = computed(calendar).map_err(|error| Problem::from_validation(error.to_string()))?;
     calendar.time_zone = known.time_zone;
     Ok(())
+}
+
+/// Refuses a year that begins on a day that its month never has. A calendar takes such a
+/// day for the month's last, which people mean of months, of which some are longer, and
+/// surely not of the one month that they name.
+fn begins_some_day(calendar: &Calendar) -> Result<(), Problem> {
+    let longest = match calendar.anchor_month {
+        2 => 29,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    };
+    if calendar.unit != PeriodUnit::Year || calendar.anchor <= longest {
+        return Ok(());
+    }
+    Err(Problem::field(
+        "anchor",
+        format!(
+            "anchor ({}) is a day that anchor_month ({}) never has: it has {longest} at most",
+            calendar.anchor, calendar.anchor_month
+        ),
+    ))
 }
 
 impl PolicyBody {

@@ -73,6 +73,16 @@ async fn every_malformed_body_is_refused_with_the_field_and_the_range() {
                 policy,
                 r#"{"kind":"fixed_window","limit":1,"window_ms":1000}"#,
             ),
+            (
+                "PUT",
+                policy,
+                r#"{"kind":"period","limit":1,"period":"year","anchor":30,"anchor_month":2}"#,
+            ),
+            (
+                "POST",
+                "/v1/periods/correct",
+                r#"{"period":"year","anchor":1,"anchor_month":7}"#,
+            ),
             ("PUT", policy, r#"{"kind":"sliding_window","limit":1}"#),
             (
                 "PUT",

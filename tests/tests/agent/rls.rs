@@ -1,6 +1,6 @@
 //! Envoy's rate limit service.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 pub(crate) use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use envoy_types::pb::{
@@ -39,6 +39,12 @@ impl Envoy {
         Self(RateLimitServiceClient::connect(url).await.unwrap())
     }
 
+    /// By a Unix socket instead.
+    async fn on(socket: &Path) -> Self {
+        let url = format!("unix://{}", socket.display());
+        Self(RateLimitServiceClient::connect(url).await.unwrap())
+    }
+
     pub(crate) async fn ask(&mut self, request: RateLimitRequest) -> RateLimitResponse {
         self.try_ask(request).await.unwrap()
     }
@@ -70,6 +76,28 @@ pub(crate) fn request(descriptors: Vec<RateLimitDescriptor>, hits: u32) -> RateL
         descriptors,
         hits_addend: hits,
     }
+}
+
+#[test]
+fn envoy_is_answered_on_a_unix_socket_by_the_same_books() {
+    let setup = Setup::new();
+    setup.put_window("edge/*", 2);
+    let socket = setup.cluster.dir().join("envoy.sock");
+    let listen = format!("unix = {socket:?}");
+    let agent = setup.agent_of(&format!("{}{PLAIN}", setup.head(&listen)));
+    agent.wait_ready(PATIENCE).unwrap();
+    runtime().block_on(async {
+        let mut by_socket = Envoy::on(&socket).await;
+        let mut by_tcp = Envoy::at(&agent).await;
+        let ada = || request(vec![descriptor(&[("user", "ada")], None)], 1);
+        let mut overall = Vec::new();
+        overall.push(by_socket.ask(ada()).await.overall_code());
+        overall.push(by_tcp.ask(ada()).await.overall_code());
+        overall.push(by_socket.ask(ada()).await.overall_code());
+        assert_eq!(overall, [Code::Ok, Code::Ok, Code::OverLimit]);
+    });
+    stop(agent);
+    assert_eq!(setup.spent("edge/user=ada"), 2);
 }
 
 fn codes(answer: &RateLimitResponse) -> Vec<Code> {
