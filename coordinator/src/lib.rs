@@ -7,6 +7,8 @@
 //! `clock` reads a clock for cluster time, only `admin::problem` maps errors to
 //! HTTP statuses.
 
+pub mod access;
+
 pub mod admin;
 
 pub mod backup;

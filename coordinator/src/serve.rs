@@ -21,6 +21,7 @@ use tokio::{
 use tower::ServiceExt;
 
 use crate::{
+    access::{Access, RegisterError},
     admin::{self, metrics::Metrics},
     config::{Config, LogFormat},
     node::{Node, NodeConfig},
@@ -57,6 +58,9 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
+    /// Who may come in cannot be read.
+    #[error(transparent)]
+    Identities(#[from] RegisterError),
     /// The replica did not start.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -83,6 +87,7 @@ impl ServeError {
         match self {
             Self::PortInUse { .. } => "port_in_use",
             Self::Listen { .. } => "cannot_listen",
+            Self::Identities(error) => error.code(),
             Self::Start(error) => error.code(),
             Self::Unwritable { .. } => "cannot_write",
             Self::Dismissed(_, dismissal) => dismissal.code(),
@@ -103,6 +108,7 @@ impl ServeError {
 pub fn exit_code_of(code: &str) -> u8 {
     match code {
         "invalid_config"
+        | "invalid_identities"
         | "folder_not_empty"
         | "no_data"
         | "not_a_backup"
@@ -202,6 +208,10 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
         (None, None) => String::new(),
     };
     let metrics = Metrics::install();
+    let access = match &config.identities {
+        Some(path) => Access::by_file(path.clone())?,
+        None => Access::for_everybody(),
+    };
     let (stop, stopped) = watch::channel(false);
     // Listening before the node takes part, so that probes and impatient clients
     // hear "starting" instead of silence.
@@ -224,18 +234,18 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
             return Err(error.into());
         }
     };
-    let api = admin::router(node.clone(), metrics.clone());
+    access.keep_watching(stopped.clone());
+    let api = admin::router_behind(&access, node.clone(), metrics.clone());
     let gateways = tonic::service::Routes::new(node.grpc_service())
         .prepare()
         .into_axum_router()
         .reset_fallback();
     if admin_addr.is_some() {
-        admin_ready.send_replace(Some(api));
-        ready.send_replace(Some(
-            gateways.merge(admin::probes(node.clone(), metrics.clone())),
-        ));
+        let probes = admin::probes(&access, node.clone(), metrics.clone());
+        admin_ready.send_replace(Some(access.guard(api)));
+        ready.send_replace(Some(access.guard(gateways.merge(probes))));
     } else {
-        ready.send_replace(Some(gateways.merge(api)));
+        ready.send_replace(Some(access.guard(gateways.merge(api))));
     }
     tokio::spawn(keep_metrics(metrics, stopped));
     let running = Running {

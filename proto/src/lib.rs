@@ -7,3 +7,6 @@ pub mod v1 {
     #![allow(clippy::all, clippy::pedantic, clippy::restriction)]
     tonic::include_proto!("leasehold.v1");
 }
+
+/// The schema itself: an encoded `google.protobuf.FileDescriptorSet`.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/leasehold.bin"));

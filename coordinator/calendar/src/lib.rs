@@ -29,5 +29,5 @@ mod zone;
 
 pub use calendar::{Bounds, Calendar, EARLIEST_UNIX_US, LATEST_UNIX_US, Unit};
 pub use error::CalendarError;
-pub use text::utc_text;
+pub use text::{unix_us_of, utc_text};
 pub use zone::zones_version;

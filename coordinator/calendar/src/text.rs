@@ -9,6 +9,14 @@ pub fn utc_text(unix_us: i64) -> Option<String> {
     Some(moment.to_string())
 }
 
+/// A moment that is written in the form of RFC 3339, with an offset, in microseconds since
+/// 1970. None for what is written otherwise, or says of no moment which one it is.
+#[must_use]
+pub fn unix_us_of(text: &str) -> Option<i64> {
+    let moment: jiff::Timestamp = text.parse().ok()?;
+    Some(moment.as_microsecond())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -24,5 +32,20 @@ mod tests {
             assert_eq!(utc_text(unix_us).as_deref(), Some(text));
         }
         assert_eq!(utc_text(i64::MAX), None);
+    }
+
+    #[test]
+    fn a_moment_needs_an_offset() {
+        let moments = [
+            ("1970-01-01T00:00:01Z", Some(1_000_000)),
+            ("1970-01-01T01:00:01+01:00", Some(1_000_000)),
+            ("2026-03-28T23:00:00.999999Z", Some(1_774_738_800_999_999)),
+            ("2026-03-28T23:00:00", None),
+            ("2026-03-28", None),
+            ("", None),
+        ];
+        for (text, unix_us) in moments {
+            assert_eq!(unix_us_of(text), unix_us, "{text}");
+        }
     }
 }

@@ -30,8 +30,8 @@ use super::{
 };
 use crate::sequencer::draw_id;
 
-/// Who corrects, in their own words: nobody checks it.
-pub(super) const BY: HeaderName = HeaderName::from_static("leasehold-by");
+/// Who corrects: in their own words, or their identity where the node knows them.
+pub(crate) const BY: HeaderName = HeaderName::from_static("leasehold-by");
 const RESET: &str = "reset";
 const ADJUST: &str = "adjust";
 const CORRECTIONS: &str = "corrections";

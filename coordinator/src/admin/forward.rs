@@ -21,12 +21,16 @@ use super::{
     problem::{Kind, NotLeader, Problem},
     spend,
 };
-use crate::raft::Member;
+use crate::{
+    access::{Visitor, on_behalf_of},
+    raft::Member,
+};
 
 /// Names the node that forwarded a request.
 const FORWARDED_BY: HeaderName = HeaderName::from_static("leasehold-forwarded-by");
 /// What the leader has to know of a request besides its body.
-const PASSED_ON: [HeaderName; 7] = [
+const PASSED_ON: [HeaderName; 8] = [
+    header::AUTHORIZATION,
     header::CONTENT_TYPE,
     header::ACCEPT,
     header::USER_AGENT,
@@ -76,6 +80,9 @@ impl Forwarder {
         outgoing
             .headers_mut()
             .insert(FORWARDED_BY, HeaderValue::from(by));
+        if let Some((name, value)) = request.visitor.as_ref().and_then(on_behalf_of) {
+            outgoing.headers_mut().insert(name, value);
+        }
         let reads = matches!(request.method, Method::GET | Method::HEAD);
         let unanswered = |what: String, sent: bool| {
             if sent && !reads {
@@ -132,6 +139,7 @@ struct Whole {
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
+    visitor: Option<Visitor>,
 }
 
 /// Answers on the leader, forwards elsewhere.
@@ -159,6 +167,7 @@ pub(super) async fn to_leader(
         uri: parts.uri.clone(),
         headers: parts.headers.clone(),
         body: body.clone(),
+        visitor: admin.access.visitor(&parts.extensions),
     };
     let hopped = parts.headers.contains_key(FORWARDED_BY);
     // Alone in answering without a leader: it is what an operator then looks at.

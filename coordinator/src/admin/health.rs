@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::{
     Json,
     extract::State,
+    http::Extensions,
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
@@ -15,7 +16,7 @@ use super::{
     Admin,
     problem::{Kind, Problem},
 };
-use crate::raft::Replica;
+use crate::access::identity::Takes;
 
 /// What a node says of itself.
 #[derive(Serialize, ToSchema)]
@@ -28,6 +29,18 @@ pub(super) struct Health {
     /// What somebody should look at although requests may be sent here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<Warning>,
+}
+
+impl Health {
+    /// A status, and nothing else.
+    const fn of(status: &'static str) -> Self {
+        Self {
+            status,
+            node_id: None,
+            leader: None,
+            warnings: Vec::new(),
+        }
+    }
 }
 
 /// Something to look at.
@@ -44,7 +57,8 @@ const WALL_CLOCK_FAR: &str = "wall_clock_far";
 /// The code of a cluster that should have been stopped before this one was restored.
 const OLD_CLUSTER_RUNS: &str = "old_cluster_runs";
 
-fn warnings(replica: &Replica) -> Vec<Warning> {
+fn warnings(admin: &Admin) -> Vec<Warning> {
+    let replica = admin.node.replica();
     let clock = replica.wall_clock();
     let far = clock.is_far.then(|| Warning {
         code: WALL_CLOCK_FAR,
@@ -71,7 +85,17 @@ fn warnings(replica: &Replica) -> Vec<Warning> {
             (until_us - now_us).div_ceil(1_000_000)
         ),
     });
-    far.into_iter().chain(old).chain(restored).collect()
+    let kept = admin.access.problem().map(|why| Warning {
+        code: "identities_kept",
+        detail: format!(
+            "the changed identities file is not taken, and the one before stays in force: {why}"
+        ),
+    });
+    far.into_iter()
+        .chain(old)
+        .chain(restored)
+        .chain(kept)
+        .collect()
 }
 
 /// The process answers: restarting it would not help.
@@ -89,13 +113,7 @@ pub(super) async fn live(State(admin): State<Admin>) -> Response {
 
 /// The same, before there is a node.
 pub(super) fn alive_while_starting() -> Response {
-    Json(Health {
-        status: "starting",
-        node_id: None,
-        leader: None,
-        warnings: Vec::new(),
-    })
-    .into_response()
+    Json(Health::of("starting")).into_response()
 }
 
 /// What is committed now has this long to be applied: under load something always
@@ -103,10 +121,28 @@ pub(super) fn alive_while_starting() -> Response {
 const CATCH_UP_WITHIN: Duration = Duration::from_millis(500);
 
 /// Requests may be sent here: a leader is known, and this node has applied what it
-/// knew to be committed when it was asked.
+/// knew to be committed when it was asked. Whoever may not read is told the status alone.
 #[utoipa::path(get, path = "/readyz", tag = "health", operation_id = "get_readiness",
     responses((status = 200, description = "Requests may be sent here", body = Health)))]
-pub(super) async fn ready(State(admin): State<Admin>) -> Result<Response, Problem> {
+pub(super) async fn ready(
+    State(admin): State<Admin>,
+    extensions: Extensions,
+) -> Result<Response, Problem> {
+    let visitor = admin.access.visitor(&extensions);
+    if visitor.is_some_and(|visitor| visitor.may(Takes::Reading)) {
+        return readiness(&admin).await;
+    }
+    Ok(match readiness(&admin).await {
+        Ok(_) => Json(Health::of("ready")).into_response(),
+        Err(problem) => {
+            let status = problem.into_response().status();
+            (status, Json(Health::of("not_ready"))).into_response()
+        }
+    })
+}
+
+/// What whoever may read is told.
+async fn readiness(admin: &Admin) -> Result<Response, Problem> {
     let replica = admin.node.replica();
     let status = replica.local_status();
     let Some(leader) = status.leader.filter(|_| admin.node.is_serving()) else {
@@ -134,7 +170,7 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Result<Response, Proble
         status: "ready",
         node_id: Some(status.node_id),
         leader: Some(leader),
-        warnings: warnings(replica),
+        warnings: warnings(admin),
     })
     .into_response())
 }

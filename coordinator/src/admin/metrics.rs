@@ -76,7 +76,7 @@ enum Shape {
 }
 
 /// Every metric of this process, with its meaning. Names are a promise.
-const METRICS: [(Shape, &str, &str); 27] = [
+const METRICS: [(Shape, &str, &str); 32] = [
     (
         Shape::Gauge,
         "leasehold_leader",
@@ -203,6 +203,31 @@ const METRICS: [(Shape, &str, &str); 27] = [
         Shape::Counter,
         "leasehold_http_forwarded_total",
         "Requests that this node forwarded to the leader",
+    ),
+    (
+        Shape::Gauge,
+        "leasehold_identities",
+        "Identities that the identities file names",
+    ),
+    (
+        Shape::Gauge,
+        "leasehold_identities_kept",
+        "1 while a changed identities file is not taken, because something is wrong with it",
+    ),
+    (
+        Shape::Counter,
+        "leasehold_unauthenticated_total",
+        "Requests and streams of nobody known, by what was wrong with the proof",
+    ),
+    (
+        Shape::Counter,
+        "leasehold_unauthenticated_slowed_total",
+        "Of these, those whose answer was slowed because their source kept failing",
+    ),
+    (
+        Shape::Counter,
+        "leasehold_forbidden_total",
+        "Requests and streams of somebody known whose role does not allow them",
     ),
 ];
 

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::DefaultBodyLimit,
+    extract::{DefaultBodyLimit, FromRef},
     http::Uri,
     middleware,
     response::{IntoResponse, Response},
@@ -41,11 +41,12 @@ use leasehold_ledger::{entry::Command, outcome::CommandOutcome};
 use tokio::sync::Mutex;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::node::Node;
+use crate::{access::Access, node::Node};
+pub(crate) use corrections::BY;
 use forward::Forwarder;
 use metrics::Metrics;
 pub(crate) use policies::normal_policy;
-use problem::{Kind, Problem};
+pub(crate) use problem::{Kind, Problem};
 
 /// The most bytes that a request's body may have.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -76,6 +77,7 @@ struct Admin {
     node: Node,
     forwarder: Arc<Forwarder>,
     metrics: Metrics,
+    access: Access,
     /// Held from reading the settings until they are written back with an edit.
     editing: Arc<Mutex<()>>,
 }
@@ -90,12 +92,24 @@ impl Admin {
     }
 }
 
-/// The whole API.
+impl FromRef<Admin> for Access {
+    fn from_ref(admin: &Admin) -> Self {
+        admin.access.clone()
+    }
+}
+
+/// The whole API, for everybody.
 pub fn router(node: Node, metrics: Metrics) -> Router {
+    router_behind(&Access::for_everybody(), node, metrics)
+}
+
+/// The whole API, for whom `access` lets in; it still has to guard these routes.
+pub fn router_behind(access: &Access, node: Node, metrics: Metrics) -> Router {
     let admin = Admin {
         node,
         forwarder: Arc::new(Forwarder::new()),
         metrics,
+        access: access.clone(),
         editing: Arc::default(),
     };
     let Described {
@@ -122,11 +136,12 @@ pub fn router(node: Node, metrics: Metrics) -> Router {
 }
 
 /// Only what probes and scrapers ask, for a listener that has no API.
-pub fn probes(node: Node, metrics: Metrics) -> Router {
+pub fn probes(access: &Access, node: Node, metrics: Metrics) -> Router {
     let admin = Admin {
         node,
         forwarder: Arc::new(Forwarder::new()),
         metrics,
+        access: access.clone(),
         editing: Arc::default(),
     };
     Router::from(probe_routes())

@@ -4,7 +4,11 @@
 use axum::{Json, Router, routing::get};
 use utoipa::{
     OpenApi,
-    openapi::{Content, OpenApi as Description, RefOr, Response, schema::Ref},
+    openapi::{
+        Content, OpenApi as Description, RefOr, Response,
+        schema::Ref,
+        security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
+    },
 };
 
 use super::{Admin, corrections, problem::ProblemBody};
@@ -41,8 +45,24 @@ pub(super) fn base() -> Description {
     Base::openapi()
 }
 
+/// What strangers are answered, too.
+const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+/// How the scheme is called.
+const TOKEN: &str = "token";
+
 /// axum's `{*rest}` is `{rest}` here, and every operation may answer a problem.
 pub(super) fn finish(description: &mut Description) {
+    let scheme = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some(
+            "A token of `leasehold token create`; needed where the node has `[auth]`. A client certificate \
+             whose name is an identity does as well.",
+        ))
+        .build();
+    description
+        .components
+        .get_or_insert_default()
+        .add_security_scheme(TOKEN, SecurityScheme::Http(scheme));
     let paths = std::mem::take(&mut description.paths.paths);
     for (path, mut item) in paths {
         let operations = [
@@ -62,7 +82,23 @@ pub(super) fn finish(description: &mut Description) {
             operation
                 .responses
                 .responses
-                .insert("default".to_owned(), RefOr::T(problem));
+                .insert("default".to_owned(), RefOr::T(problem.clone()));
+            if OPEN.contains(&path.as_str()) {
+                continue;
+            }
+            let any_role: [&str; 0] = [];
+            operation.security = Some(vec![SecurityRequirement::new(TOKEN, any_role)]);
+            for (status, when) in [
+                (
+                    "401",
+                    "No token, or none that is known and valid (where the node has `[auth]`)",
+                ),
+                ("403", "The identity's role does not allow it"),
+            ] {
+                problem.description = when.to_owned();
+                let responses = &mut operation.responses.responses;
+                responses.insert(status.to_owned(), RefOr::T(problem.clone()));
+            }
         }
         description
             .paths

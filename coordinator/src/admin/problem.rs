@@ -27,6 +27,9 @@ pub(crate) enum Kind {
     InvalidHeader,
     BodyTooLarge,
     CrossOrigin,
+    Unauthenticated,
+    Forbidden,
+    TooManyRequests,
     NotFound,
     MethodNotAllowed,
     NoSuchPolicy,
@@ -64,7 +67,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 43] = [
+    pub(crate) const ALL: [Self; 46] = [
         Self::InvalidJson,
         Self::InvalidField,
         Self::InvalidKey,
@@ -75,6 +78,9 @@ impl Kind {
         Self::InvalidHeader,
         Self::BodyTooLarge,
         Self::CrossOrigin,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::TooManyRequests,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::NoSuchPolicy,
@@ -158,6 +164,21 @@ impl Kind {
                 StatusCode::FORBIDDEN,
                 "cross_origin",
                 "Requests from other web sites are refused",
+            ),
+            Self::Unauthenticated => (
+                StatusCode::UNAUTHORIZED,
+                "unauthenticated",
+                "Nobody knows who asks",
+            ),
+            Self::Forbidden => (
+                StatusCode::FORBIDDEN,
+                "forbidden",
+                "Whoever asks may not do this",
+            ),
+            Self::TooManyRequests => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "too_many_requests",
+                "There are too many requests of this kind",
             ),
             Self::NotFound => (
                 StatusCode::NOT_FOUND,
@@ -327,6 +348,21 @@ impl Kind {
         }
     }
 
+    /// What an answer of this kind always says beside its body.
+    fn headers(self) -> Vec<(HeaderName, HeaderValue)> {
+        match self {
+            Self::Unauthenticated => {
+                vec![(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The stable code.
+    pub(crate) const fn code(self) -> &'static str {
+        self.parts().1
+    }
+
     /// When it is worth trying again.
     const fn retry_after_s(self) -> Option<u64> {
         match self {
@@ -338,7 +374,7 @@ impl Kind {
             | Self::Starting
             | Self::NotCaughtUp
             | Self::ChangeInProgress => Some(1),
-            Self::ShuttingDown | Self::Stopped => Some(5),
+            Self::ShuttingDown | Self::Stopped | Self::TooManyRequests => Some(5),
             _ => None,
         }
     }
@@ -401,7 +437,7 @@ impl Problem {
             },
             status,
             retry_after_s: kind.retry_after_s(),
-            headers: Vec::new(),
+            headers: kind.headers(),
             not_leader: None,
         }))
     }

@@ -53,6 +53,8 @@ pub struct Config {
     pub snapshots: SnapshotRhythm,
     /// Settings of a cluster that this node creates; an existing cluster keeps its own.
     pub cluster: Settings,
+    /// The file that says who may come in; none: everybody may everything.
+    pub identities: Option<PathBuf>,
     /// What is legal and probably not meant; to be logged once logging works.
     pub warnings: Vec<String>,
 }
@@ -159,12 +161,6 @@ impl Config {
                           network behind a TLS-terminating proxy",
             });
         }
-        if raw.auth.is_some() {
-            return Err(ConfigError::NotYet {
-                section: "auth",
-                instead: "remove the section, and let only trusted hosts reach the listeners",
-            });
-        }
         if raw.node_id == 0 {
             return invalid("node_id (0) must be at least 1");
         }
@@ -256,6 +252,7 @@ impl Config {
             region: raw.region,
             log_format: raw.log_format,
             log: raw.log,
+            identities: raw.auth.map(|auth| auth.identities),
             warnings,
         })
     }

@@ -99,9 +99,15 @@ pub(super) struct Raw {
     /// Reserved: certificates for both listeners.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) tls: Option<figment::value::Value>,
-    /// Reserved: tokens of gateways and operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) auth: Option<figment::value::Value>,
+    pub(super) auth: Option<RawAuth>,
+}
+
+/// Who may come in.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawAuth {
+    pub(super) identities: PathBuf,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -98,7 +98,7 @@ fn every_refusal_names_the_field_its_value_and_what_is_allowed() {
         "admin_advertise = 'http://127.0.0.1:7072'",
         "log_format = 'xml'",
         "[tls]\ncert = 'a.pem'",
-        "[auth]\ntoken = 'secret'",
+        "[auth]\ntoken = 'x'",
         "[raft]\nheartbeat_ms = 5",
         "[raft]\nheartbeat_ms = 400",
         "[raft]\nelection_timeout_max_ms = 500",

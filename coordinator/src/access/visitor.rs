@@ -1,0 +1,60 @@
+//! Who asks, for as long as what they ask takes: one request, or a stream of hours. Knows
+//! nothing of the rules of routes.
+
+use std::{fmt, sync::Arc};
+
+use super::{
+    identity::{Identity, Role, Takes},
+    register::Proof,
+};
+use crate::clock::wall_unix_us;
+
+/// Somebody who passed the gate.
+#[derive(Clone)]
+pub(crate) struct Visitor(Option<Arc<Known>>);
+
+struct Known {
+    identity: Arc<Identity>,
+    proof: Proof,
+}
+
+impl Visitor {
+    /// Nobody in particular, who may everything.
+    pub(crate) const fn anybody() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn known(identity: Arc<Identity>, proof: Proof) -> Self {
+        Self(Some(Arc::new(Known { identity, proof })))
+    }
+
+    /// As the ledger knows them: nobody in particular is called nothing.
+    pub(crate) fn name(&self) -> &str {
+        self.0.as_ref().map_or("", |known| &known.identity.name)
+    }
+
+    /// Whether they are known by a certificate, which others see only if they are told.
+    pub(crate) fn is_by_certificate(&self) -> bool {
+        let proof = self.0.as_ref().map(|known| &known.proof);
+        matches!(proof, Some(Proof::Certificate))
+    }
+
+    pub(crate) fn role(&self) -> Option<Role> {
+        self.0.as_ref().map(|known| known.identity.role)
+    }
+
+    pub(crate) fn may(&self, takes: Takes) -> bool {
+        self.role()
+            .map_or(takes != Takes::BeingANode, |role| role.may(takes))
+    }
+}
+
+impl fmt::Debug for Visitor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Visitor({:?})", self.name())
+    }
+}
+
+pub(super) fn now_unix_us() -> i64 {
+    i64::try_from(wall_unix_us()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,13 @@
+//! Who gets in and who does not, by real requests to a real node that has an identities
+//! file.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "tests"
+)]
+
+mod ground;
+mod identities;
+mod routes;
