@@ -21,7 +21,8 @@ pub mod config;
 
 pub mod node;
 
-pub(crate) mod plain_words;
+mod listeners;
+mod plain_words;
 
 pub mod raft;
 

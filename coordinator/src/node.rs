@@ -4,6 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leasehold_doors::{Dialer, Kept};
 use leasehold_ledger::{Ledger, entry::Command, outcome::CommandOutcome, settings::Settings};
 use leasehold_proto::v1::leasehold_server::LeaseholdServer;
 use tokio::{
@@ -45,6 +46,8 @@ const HAND_OVER_LAG_MAX: u64 = 1_000;
 pub struct NodeConfig {
     /// Its replica.
     pub replica: ReplicaConfig,
+    /// By which certificates requests are sent on to the node that leads.
+    pub leader_tls: Option<Kept<Dialer>>,
     /// What the first leader of a new cluster writes; ignored by a cluster that
     /// has settings.
     pub initial_settings: Settings,

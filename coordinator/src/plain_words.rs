@@ -2,7 +2,7 @@
 //! types by their names in the code. Does not know what is parsed.
 
 /// Theirs and ours. Longer ones first where one begins another.
-const WORDS: [(&str, &str); 17] = [
+const WORDS: [(&str, &str); 18] = [
     ("invalid type: sequence,", "invalid type: array,"),
     ("invalid type: map,", "invalid type: object,"),
     ("expected a sequence", "expected an array"),
@@ -21,6 +21,10 @@ const WORDS: [(&str, &str); 17] = [
     ("value unsigned int ", "value "),
     ("unknown variant `", "unknown value `"),
     ("unknown variant: ", "unknown value: "),
+    (
+        "invalid socket address syntax",
+        "write IP:PORT, as in 127.0.0.1:7070",
+    ),
 ];
 
 /// The text in plain words.

@@ -5,25 +5,25 @@ use std::{
     io::{self, IsTerminal, Write},
     net::SocketAddr,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
-use axum::{Router, extract::Request, response::IntoResponse, serve::ListenerExt};
+use leasehold_doors::{Door, KeptError, Listener, Places, Watch};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use thiserror::Error;
 use tokio::{
     net::TcpListener,
     sync::watch,
-    task::JoinHandle,
     time::{sleep, timeout},
 };
-use tower::ServiceExt;
 
 use crate::{
     access::{Access, RegisterError},
     admin::{self, metrics::Metrics},
     config::{Config, LogFormat},
+    listeners::{self, Certificates},
     node::{Node, NodeConfig},
     raft::{Dismissal, InitialMember, ReplicaConfig, StartError},
 };
@@ -61,6 +61,9 @@ pub enum ServeError {
     /// Who may come in cannot be read.
     #[error(transparent)]
     Identities(#[from] RegisterError),
+    /// A certificate or a key cannot be used.
+    #[error(transparent)]
+    Files(#[from] KeptError),
     /// The replica did not start.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -88,6 +91,7 @@ impl ServeError {
             Self::PortInUse { .. } => "port_in_use",
             Self::Listen { .. } => "cannot_listen",
             Self::Identities(error) => error.code(),
+            Self::Files(_) => "invalid_config",
             Self::Start(error) => error.code(),
             Self::Unwritable { .. } => "cannot_write",
             Self::Dismissed(_, dismissal) => dismissal.code(),
@@ -128,8 +132,10 @@ pub struct Running {
     node: Node,
     client_addr: SocketAddr,
     admin_addr: Option<SocketAddr>,
+    /// Where operators go on this machine.
+    url: String,
     stop: watch::Sender<bool>,
-    servers: Vec<JoinHandle<io::Result<()>>>,
+    doors: Vec<Arc<Door>>,
 }
 
 /// What `addresses.json` in the data folder says.
@@ -168,11 +174,8 @@ impl Running {
         let orderly = async {
             self.node.shutdown().await;
             self.stop.send_replace(true);
-            for server in self.servers {
-                let abort = server.abort_handle();
-                if timeout(DRAIN_WITHIN, server).await.is_err() {
-                    abort.abort();
-                }
+            for door in self.doors {
+                door.close(DRAIN_WITHIN).await;
             }
         };
         if timeout(STOP_WITHIN, orderly).await.is_err() {
@@ -186,6 +189,8 @@ impl Running {
 /// # Errors
 /// See [`ServeError`]; nothing is left running.
 pub async fn start(config: Config) -> Result<Running, ServeError> {
+    let mut files = Watch::default();
+    let certificates = Certificates::keep(config.tls.clone(), &mut files)?;
     let client = listen("client address", "listen", config.listen).await?;
     let admin = match config.admin_listen {
         Some(addr) => Some(listen("admin address", "admin-listen", addr).await?),
@@ -198,13 +203,17 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
         .zip(config.admin_listen)
         .map(|(listener, addr)| bound(listener, addr));
 
+    let scheme = match certificates.clients {
+        Some(_) => "https",
+        None => "http",
+    };
     let client_url = config
         .advertise
         .clone()
-        .unwrap_or_else(|| format!("http://{client_addr}"));
+        .unwrap_or_else(|| format!("{scheme}://{client_addr}"));
     let admin_url = match (&config.admin_advertise, admin_addr) {
         (Some(url), _) => url.clone(),
-        (None, Some(addr)) => format!("http://{addr}"),
+        (None, Some(addr)) => format!("{scheme}://{addr}"),
         (None, None) => String::new(),
     };
     let metrics = Metrics::install();
@@ -217,19 +226,34 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
     // hear "starting" instead of silence.
     let (ready, client_routes) = watch::channel(None);
     let (admin_ready, admin_routes) = watch::channel(None);
-    let mut servers = vec![tokio::spawn(accept(client, client_routes, stopped.clone()))];
+    let requests = Arc::new(Places::new(config.limits.requests_max));
+    let mut doors = Vec::with_capacity(2);
+    let mut open = |listener, routes| {
+        let requests = Arc::clone(&requests);
+        let tls = certificates.clients.clone();
+        let door = listeners::door(routes, &config.limits, requests, tls);
+        tokio::spawn(Arc::clone(&door).serve(Listener::Tcp(listener)));
+        doors.push(door);
+    };
+    open(client, client_routes);
     if let Some(listener) = admin {
-        servers.push(tokio::spawn(accept(
-            listener,
-            admin_routes,
-            stopped.clone(),
-        )));
+        open(listener, admin_routes);
     }
-    let node = match Node::start(node_config(&config, client_url, admin_url)).await {
+    if !files.is_empty() {
+        tokio::spawn(keep_files(files, stopped.clone()));
+    }
+    let shown_url = if admin_url.is_empty() {
+        client_url.clone()
+    } else {
+        admin_url.clone()
+    };
+    let started = Node::start(node_config(&config, &certificates, client_url, admin_url)).await;
+    let node = match started {
         Ok(node) => node,
         Err(error) => {
-            for server in servers {
-                server.abort();
+            stop.send_replace(true);
+            for door in doors {
+                door.close(Duration::ZERO).await;
             }
             return Err(error.into());
         }
@@ -247,12 +271,13 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
     } else {
         ready.send_replace(Some(access.guard(gateways.merge(api))));
     }
-    tokio::spawn(keep_metrics(metrics, stopped));
+    tokio::spawn(keep_metrics(metrics, certificates, stopped));
     let running = Running {
         client_addr,
         admin_addr,
+        url: shown_url,
         stop,
-        servers,
+        doors,
         node,
     };
     let addresses = Addresses {
@@ -266,11 +291,17 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
     Ok(running)
 }
 
-fn node_config(config: &Config, client_url: String, admin_url: String) -> NodeConfig {
+fn node_config(
+    config: &Config,
+    certificates: &Certificates,
+    client_url: String,
+    admin_url: String,
+) -> NodeConfig {
     let members = config.initial_members.iter();
     NodeConfig {
         replica: ReplicaConfig {
             peer_listen: config.peer_listen,
+            peer_tls: certificates.peers.clone(),
             peer_advertise: config.peer_advertise.clone(),
             client_url,
             admin_url,
@@ -289,6 +320,7 @@ fn node_config(config: &Config, client_url: String, admin_url: String) -> NodeCo
             snapshot_keep_entries: config.snapshots.keep_entries,
             ..ReplicaConfig::new(config.node_id, config.data_dir.clone())
         },
+        leader_tls: certificates.leader.clone(),
         initial_settings: config.cluster.clone(),
     }
 }
@@ -307,36 +339,22 @@ async fn listen(
     })
 }
 
-/// Serves HTTP/1.1 and HTTP/2 without TLS on one listener.
-async fn accept(
-    listener: TcpListener,
-    routes: watch::Receiver<Option<Router>>,
-    mut stopped: watch::Receiver<bool>,
-) -> io::Result<()> {
-    let listener = listener.tap_io(|stream| {
-        // Asks are small and somebody waits for each; failing to say so costs
-        // some milliseconds, nothing else.
-        let _ = stream.set_nodelay(true);
-    });
-    let app = Router::new().fallback(move |request: Request| {
-        let routes = routes.borrow().clone();
-        async move {
-            match routes {
-                Some(router) => router.oneshot(request).await.into_response(),
-                None => admin::starting(request.uri().path()),
-            }
-        }
-    });
-    axum::serve(listener, app)
-        .with_graceful_shutdown(async move {
-            // An error means that the node is gone, which is also a reason to stop.
-            let _ = stopped.wait_for(|stop| *stop).await;
-        })
-        .await
+async fn keep_files(files: Watch, mut stopped: watch::Receiver<bool>) {
+    tokio::select! {
+        _ = stopped.wait_for(|stop| *stop) => {}
+        ended = files.run() => if let Err(error) = ended {
+            tracing::error!(%error, "changes of the certificates are not seen");
+        },
+    }
 }
 
-async fn keep_metrics(metrics: Metrics, mut stopped: watch::Receiver<bool>) {
+async fn keep_metrics(
+    metrics: Metrics,
+    certificates: Certificates,
+    mut stopped: watch::Receiver<bool>,
+) {
     loop {
+        certificates.show();
         tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => return,
             () = sleep(Duration::from_secs(5)) => metrics.upkeep(),
@@ -453,7 +471,7 @@ pub async fn run(config: Config) -> Result<(), ServeError> {
 
 /// What to do next, for somebody who has just started their first node.
 fn greet(node_id: u64, data_dir: &Path, running: &Running) {
-    let url = format!("http://{}", running.admin_addr());
+    let url = &running.url;
     let lines = format!(
         "Leasehold {version}, node {node_id}, at {url} (data in {data}, Ctrl-C stops it)\n  \
          set a budget:  curl -X PUT '{url}/v1/budgets/acme/*' -d '{{\"policy\":{{\"kind\":\"sliding_window\",\"limit\":100,\"window_ms\":60000}}}}'\n  \

@@ -19,4 +19,4 @@ pub use caller::{Caller, Certificate};
 pub use kept::{Contents, Kept, KeptError, Source, Watch};
 pub use pem::{Expiry, Pem, WARN_AHEAD};
 pub use room::{Place, Places};
-pub use tls::{Dialer, DialerFiles, ListenerFiles, ListenerTls};
+pub use tls::{Dialer, DialerFiles, ListenerFiles, ListenerTls, Secured, is_distrust};

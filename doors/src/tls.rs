@@ -4,14 +4,17 @@
 //! the process links besides changes nothing. Sessions are never resumed: a resumed one
 //! would show a certificate that was verified by the files of before.
 
-use std::sync::Arc;
+use std::{fmt, io, sync::Arc};
 
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
     crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, UnixTime},
+    pki_types::{CertificateDer, ServerName, UnixTime},
     server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
 };
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use crate::{
     caller::{Certificate, name_of},
@@ -36,7 +39,6 @@ pub struct ListenerFiles {
 }
 
 /// TLS of a listener.
-#[derive(Debug)]
 pub struct ListenerTls {
     pub(crate) config: Arc<ServerConfig>,
     nodes: Option<Arc<dyn ClientCertVerifier>>,
@@ -54,12 +56,24 @@ pub struct DialerFiles {
 }
 
 /// TLS of whoever dials.
-#[derive(Debug)]
 pub struct Dialer {
     /// For whatever makes connections.
     pub config: Arc<ClientConfig>,
     /// When its certificates stop being valid.
     pub expiries: Vec<Expiry>,
+}
+
+// Keys are behind these.
+impl fmt::Debug for ListenerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListenerTls").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialer").finish_non_exhaustive()
+    }
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -212,6 +226,34 @@ impl Dialer {
             expiries,
         })
     }
+}
+
+/// A connection whose other end has shown a certificate for its name.
+pub type Secured = tokio_rustls::client::TlsStream<TcpStream>;
+
+impl Dialer {
+    /// Connects, and looks at the certificate that is shown for `host`: a name, or an
+    /// address, in brackets or not.
+    ///
+    /// # Errors
+    /// When nobody answers, or not the right one: [`is_distrust`] tells which.
+    pub async fn dial(&self, host: &str, port: u16) -> io::Result<Secured> {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let stream = TcpStream::connect((host, port)).await?;
+        // Somebody waits for each message; failing to say so costs some milliseconds.
+        let _ = stream.set_nodelay(true);
+        TlsConnector::from(Arc::clone(&self.config))
+            .connect(name, stream)
+            .await
+    }
+}
+
+/// Whether a connection failed because one end does not believe the other.
+#[must_use]
+pub fn is_distrust(error: &io::Error) -> bool {
+    let inner = error.get_ref();
+    inner.is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>)
 }
 
 fn mismatch(certificate: &Pem, key: &Pem, error: &rustls::Error) -> String {

@@ -1,20 +1,23 @@
 //! A follower's answer to operators: the leader's. The whole request travels
 //! once; a node that is asked by another node never asks a third.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes, to_bytes},
     extract::{Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header, uri::Scheme},
     middleware::Next,
     response::{IntoResponse, Response},
 };
 use http_body_util::Full;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
+use leasehold_doors::{Dialer, Kept};
+use parking_lot::Mutex;
 
 use super::{
     Admin, BODY_BYTES_MAX, BULK_BYTES_MAX, corrections,
@@ -42,19 +45,64 @@ const PASSED_ON: [HeaderName; 8] = [
 /// Above what a leader needs to lose a quorum and notice.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
+type Plain = Client<HttpConnector, Full<Bytes>>;
+type Secured = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
 /// Carries requests to leaders.
 pub(super) struct Forwarder {
-    client: Client<HttpConnector, Full<Bytes>>,
+    plain: Plain,
+    secured: Option<Renewed>,
+}
+
+/// A client that is made anew when its certificates change.
+struct Renewed {
+    certificates: Kept<Dialer>,
+    made: Mutex<(Arc<Dialer>, Secured)>,
+}
+
+fn connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(Duration::from_secs(1)));
+    connector
+}
+
+fn secured(by: &Dialer) -> Secured {
+    let mut connector = connector();
+    // Whatever the URL says: the layer around it knows.
+    connector.enforce_http(false);
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(rustls::ClientConfig::clone(&by.config))
+        .https_only()
+        .enable_http1()
+        .wrap_connector(connector);
+    Client::builder(TokioExecutor::new()).build(connector)
 }
 
 impl Forwarder {
-    pub(super) fn new() -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(Duration::from_secs(1)));
+    pub(super) fn new(certificates: Option<Kept<Dialer>>) -> Self {
         Self {
-            client: Client::builder(TokioExecutor::new()).build(connector),
+            plain: Client::builder(TokioExecutor::new()).build(connector()),
+            secured: certificates.map(|certificates| {
+                let now = certificates.now();
+                let client = secured(&now);
+                Renewed {
+                    certificates,
+                    made: Mutex::new((now, client)),
+                }
+            }),
         }
+    }
+
+    /// By the certificates of this moment: connections of before are not used again.
+    fn secured(&self) -> Option<Secured> {
+        let renewed = self.secured.as_ref()?;
+        let now = renewed.certificates.now();
+        let mut made = renewed.made.lock();
+        if !Arc::ptr_eq(&made.0, &now) {
+            *made = (Arc::clone(&now), secured(&now));
+        }
+        Some(made.1.clone())
     }
 
     async fn send(&self, by: u64, leader: &Member, request: &Whole) -> Result<Response, Problem> {
@@ -105,7 +153,18 @@ impl Forwarder {
             }
         };
         metrics::counter!("leasehold_http_forwarded_total").increment(1);
-        match tokio::time::timeout(ANSWER_WITHIN, self.client.request(outgoing)).await {
+        let is_secured = outgoing.uri().scheme() == Some(&Scheme::HTTPS);
+        let sent = match (is_secured, self.secured()) {
+            (true, Some(secured)) => secured.request(outgoing),
+            (true, None) => {
+                return Err(unanswered(
+                    "but speaks TLS, and this node has no tls.ca to know it by".to_owned(),
+                    false,
+                ));
+            }
+            (false, _) => self.plain.request(outgoing),
+        };
+        match tokio::time::timeout(ANSWER_WITHIN, sent).await {
             Err(_) => Err(unanswered(
                 "which did not answer within 10 s".to_owned(),
                 true,

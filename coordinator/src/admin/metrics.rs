@@ -76,7 +76,27 @@ enum Shape {
 }
 
 /// Every metric of this process, with its meaning. Names are a promise.
-const METRICS: [(Shape, &str, &str); 32] = [
+const METRICS: [(Shape, &str, &str); 36] = [
+    (
+        Shape::Counter,
+        "leasehold_refused_total",
+        "Connections and requests that met a limit of this node, by which",
+    ),
+    (
+        Shape::Counter,
+        "leasehold_peers_refused_total",
+        "Connections to the address of coordinators that were turned away, by why",
+    ),
+    (
+        Shape::Gauge,
+        "leasehold_certificate_expires_seconds",
+        "Seconds until a certificate expires, by the field that names its file",
+    ),
+    (
+        Shape::Gauge,
+        "leasehold_certificates_kept",
+        "1 while changed certificates are not taken, because something is wrong with them",
+    ),
     (
         Shape::Gauge,
         "leasehold_leader",

@@ -106,8 +106,8 @@ pub fn router(node: Node, metrics: Metrics) -> Router {
 /// The whole API, for whom `access` lets in; it still has to guard these routes.
 pub fn router_behind(access: &Access, node: Node, metrics: Metrics) -> Router {
     let admin = Admin {
+        forwarder: Arc::new(Forwarder::new(node.config().leader_tls.clone())),
         node,
-        forwarder: Arc::new(Forwarder::new()),
         metrics,
         access: access.clone(),
         editing: Arc::default(),
@@ -138,8 +138,8 @@ pub fn router_behind(access: &Access, node: Node, metrics: Metrics) -> Router {
 /// Only what probes and scrapers ask, for a listener that has no API.
 pub fn probes(access: &Access, node: Node, metrics: Metrics) -> Router {
     let admin = Admin {
+        forwarder: Arc::new(Forwarder::new(node.config().leader_tls.clone())),
         node,
-        forwarder: Arc::new(Forwarder::new()),
         metrics,
         access: access.clone(),
         editing: Arc::default(),
@@ -168,6 +168,50 @@ pub fn starting(path: &str) -> Response {
         "the node waits for its cluster's other members; nothing was changed",
     )
     .into_response()
+}
+
+/// What is refused before anybody looks at what is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TooMuch {
+    /// There are as many requests in flight as there may be.
+    Requests,
+    /// A path with its query is longer than it may be.
+    Url {
+        /// The most bytes.
+        bytes_max: usize,
+    },
+}
+
+impl TooMuch {
+    const fn kind(self) -> Kind {
+        match self {
+            Self::Requests => Kind::Overloaded,
+            Self::Url { .. } => Kind::UrlTooLong,
+        }
+    }
+
+    /// The stable code.
+    pub(crate) const fn code(self) -> &'static str {
+        self.kind().code()
+    }
+
+    /// For people.
+    pub(crate) fn detail(self) -> String {
+        match self {
+            Self::Requests => "as many requests are in flight as limits.requests_max allows; \
+                               nothing was changed"
+                .to_owned(),
+            Self::Url { bytes_max } => {
+                format!("a path with its query has at most {bytes_max} bytes here")
+            }
+        }
+    }
+}
+
+impl IntoResponse for TooMuch {
+    fn into_response(self) -> Response {
+        Problem::new(self.kind(), self.detail()).into_response()
+    }
 }
 
 /// Routes and their description.

@@ -26,6 +26,7 @@ pub(crate) enum Kind {
     InvalidQuery,
     InvalidHeader,
     BodyTooLarge,
+    UrlTooLong,
     CrossOrigin,
     Unauthenticated,
     Forbidden,
@@ -67,7 +68,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 46] = [
+    pub(crate) const ALL: [Self; 47] = [
         Self::InvalidJson,
         Self::InvalidField,
         Self::InvalidKey,
@@ -77,6 +78,7 @@ impl Kind {
         Self::InvalidQuery,
         Self::InvalidHeader,
         Self::BodyTooLarge,
+        Self::UrlTooLong,
         Self::CrossOrigin,
         Self::Unauthenticated,
         Self::Forbidden,
@@ -159,6 +161,11 @@ impl Kind {
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "body_too_large",
                 "The body is too large",
+            ),
+            Self::UrlTooLong => (
+                StatusCode::URI_TOO_LONG,
+                "url_too_long",
+                "The path with its query is too long",
             ),
             Self::CrossOrigin => (
                 StatusCode::FORBIDDEN,

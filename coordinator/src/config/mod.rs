@@ -6,15 +6,19 @@
 //! flags. Sections use two underscores in the environment, as in
 //! `LEASEHOLD_RAFT__HEARTBEAT_MS`.
 
+mod limits;
 mod raw;
+mod tls;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use leasehold_ledger::settings::{Settings, check_region};
 use thiserror::Error;
 
+pub use limits::Limits;
 pub use raw::ServeFlags;
 use raw::{Raw, RawMember};
+pub use tls::Tls;
 
 /// Everything that one node needs to know before it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +59,10 @@ pub struct Config {
     pub cluster: Settings,
     /// The file that says who may come in; none: everybody may everything.
     pub identities: Option<PathBuf>,
+    /// What those who connect may take.
+    pub limits: Limits,
+    /// Certificates and keys of its connections.
+    pub tls: Tls,
     /// What is legal and probably not meant; to be logged once logging works.
     pub warnings: Vec<String>,
 }
@@ -126,14 +134,6 @@ pub enum ConfigError {
     /// A value is outside its range, or two values contradict each other.
     #[error("{0}")]
     Invalid(String),
-    /// Reserved for a later version.
-    #[error("[{section}] is not supported yet: {instead}")]
-    NotYet {
-        /// The section.
-        section: &'static str,
-        /// What to do today.
-        instead: &'static str,
-    },
 }
 
 impl ConfigError {
@@ -154,32 +154,13 @@ impl Config {
     }
 
     fn check(raw: Raw, unknown_variables: &[String]) -> Result<Self, ConfigError> {
-        if raw.tls.is_some() {
-            return Err(ConfigError::NotYet {
-                section: "tls",
-                instead: "remove the section, and keep listeners on loopback or on a private \
-                          network behind a TLS-terminating proxy",
-            });
-        }
         if raw.node_id == 0 {
             return invalid("node_id (0) must be at least 1");
         }
-        for (name, addr) in [
-            ("listen", Some(raw.listen)),
-            ("peer_listen", Some(raw.peer_listen)),
-            ("admin_listen", raw.admin_listen),
-        ] {
-            if let Some(addr) = addr
-                && !addr.ip().is_loopback()
-                && !raw.insecure
-            {
-                return invalid(format!(
-                    "{name} ({addr}) is reachable from other machines, and there is no TLS and no \
-                     authentication yet: use a loopback address, or say --insecure (insecure = \
-                     true) if only trusted hosts can reach it"
-                ));
-            }
-        }
+        let several = raw.initial_members.len() > 1;
+        let tls = raw.tls.as_ref().map(|tls| tls.check(several)).transpose()?;
+        let tls = tls.unwrap_or_default();
+        may_listen(&raw, &tls)?;
         distinct_ports(&raw)?;
         reachable("listen", raw.listen, "advertise", raw.advertise.as_deref())?;
         reachable(
@@ -203,7 +184,7 @@ impl Config {
             ("admin_advertise", &raw.admin_advertise),
         ] {
             if let Some(url) = url {
-                check_url(name, url)?;
+                check_url(name, url, tls.clients.is_some())?;
             }
         }
         if let Some(addr) = &raw.peer_advertise {
@@ -237,6 +218,8 @@ impl Config {
                 raw.peer_advertise.as_deref(),
                 raw.initial_members,
             )?,
+            limits: raw.limits.check()?,
+            tls,
             wall_clock_tolerance: check_tolerance(raw.wall_clock_tolerance_ms)?,
             raft: check_raft(&raw.raft)?,
             snapshots: check_snapshots(&raw.raft)?,
@@ -260,6 +243,36 @@ impl Config {
 
 fn invalid<T>(message: impl Into<String>) -> Result<T, ConfigError> {
     Err(ConfigError::Invalid(message.into()))
+}
+
+/// Beyond loopback nobody may listen, see or change what passes by.
+fn may_listen(raw: &Raw, tls: &Tls) -> Result<(), ConfigError> {
+    let is_open = |addr: SocketAddr| !addr.ip().is_loopback() && !raw.insecure;
+    let is_guarded = tls.clients.is_some() && raw.auth.is_some();
+    for (name, addr) in [
+        ("listen", Some(raw.listen)),
+        ("admin_listen", raw.admin_listen),
+    ] {
+        if let Some(addr) = addr
+            && is_open(addr)
+            && !is_guarded
+        {
+            return invalid(format!(
+                "{name} ({addr}) is reachable from other machines: encrypt ([tls] with a \
+                 certificate) and say who may come in ([auth]), use a loopback address, or say \
+                 --insecure (insecure = true) if only trusted hosts can reach it"
+            ));
+        }
+    }
+    if is_open(raw.peer_listen) && tls.peers.is_none() {
+        return invalid(format!(
+            "peer_listen ({}) is reachable from other machines, and whoever reaches it can pass \
+             for a coordinator: let coordinators show certificates ([tls.peers]), use a loopback \
+             address, or say --insecure (insecure = true) if only trusted hosts can reach it",
+            raw.peer_listen
+        ));
+    }
+    Ok(())
 }
 
 fn distinct_ports(raw: &Raw) -> Result<(), ConfigError> {
@@ -297,10 +310,14 @@ fn reachable(
     Ok(())
 }
 
-fn check_url(name: &str, url: &str) -> Result<(), ConfigError> {
+fn check_url(name: &str, url: &str, is_tls: bool) -> Result<(), ConfigError> {
+    let (scheme, because) = match is_tls {
+        true => ("https", ", since there is a [tls] certificate"),
+        false => ("http", ""),
+    };
     let parsed = url.parse::<http::Uri>().ok();
     let plain = parsed.as_ref().is_some_and(|u| {
-        u.scheme_str() == Some("http")
+        u.scheme_str() == Some(scheme)
             && u.authority().is_some()
             && u.query().is_none()
             && matches!(u.path(), "" | "/")
@@ -309,7 +326,7 @@ fn check_url(name: &str, url: &str) -> Result<(), ConfigError> {
         return Ok(());
     }
     invalid(format!(
-        "{name} ({url}) must be a URL like http://host:7070, without a path"
+        "{name} ({url}) must be a URL like {scheme}://host:7070, without a path{because}"
     ))
 }
 

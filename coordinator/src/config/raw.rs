@@ -10,7 +10,7 @@ use figment::{
 use leasehold_ledger::settings::Settings;
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, LogFormat};
+use super::{ConfigError, LogFormat, limits::RawLimits, tls::RawTls};
 use crate::plain_words::in_plain_words;
 
 /// Flags of `leasehold serve`; what is absent falls back to the environment, the
@@ -41,7 +41,7 @@ pub struct ServeFlags {
     #[arg(long, value_name = "IP:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_listen: Option<SocketAddr>,
-    /// The URL under which gateways reach this node [default: http:// and --listen]
+    /// The URL under which gateways reach this node [default: --listen]
     #[arg(long, value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advertise: Option<String>,
@@ -57,8 +57,8 @@ pub struct ServeFlags {
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// Allow addresses that other machines can reach, although nothing is
-    /// encrypted or authenticated yet
+    /// Allow addresses that other machines can reach without [tls] and [auth], or
+    /// for the other coordinators without [tls.peers]
     #[arg(long)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
@@ -96,9 +96,9 @@ pub(super) struct Raw {
     pub(super) initial_members: Vec<RawMember>,
     pub(super) raft: RawRaft,
     pub(super) cluster: RawCluster,
-    /// Reserved: certificates for both listeners.
+    pub(super) limits: RawLimits,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) tls: Option<figment::value::Value>,
+    pub(super) tls: Option<RawTls>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) auth: Option<RawAuth>,
 }
@@ -183,6 +183,7 @@ impl Default for Raw {
                 idempotency_keys_max: cluster.idempotency_keys_max,
                 preferred_leader_region: cluster.preferred_leader_region,
             },
+            limits: RawLimits::default(),
             tls: None,
             auth: None,
         }
@@ -225,7 +226,7 @@ impl RawCluster {
 const PREFIX: &str = "LEASEHOLD_";
 /// Read elsewhere: by clap, and by the sub-commands that talk to a node.
 const ELSEWHERE: [&str; 2] = ["config", "endpoint"];
-const SECTIONS: [&str; 4] = ["raft", "cluster", "tls", "auth"];
+const SECTIONS: [&str; 5] = ["raft", "cluster", "limits", "tls", "auth"];
 
 /// Merges the sources; also names the variables that mean nothing. Those are not
 /// an error, because orchestrators invent such variables (a Kubernetes service
@@ -267,7 +268,7 @@ pub(super) fn load(flags: &ServeFlags) -> Result<(Raw, Vec<String>), ConfigError
 }
 
 fn is_field(name: &str) -> bool {
-    const FIELDS: [&str; 17] = [
+    const FIELDS: [&str; 18] = [
         "node_id",
         "data_dir",
         "listen",
@@ -283,6 +284,7 @@ fn is_field(name: &str) -> bool {
         "wall_clock_tolerance_ms",
         "raft",
         "cluster",
+        "limits",
         "tls",
         "auth",
     ];

@@ -97,7 +97,18 @@ fn every_refusal_names_the_field_its_value_and_what_is_allowed() {
         "peer_advertise = 'example.org'",
         "admin_advertise = 'http://127.0.0.1:7072'",
         "log_format = 'xml'",
+        "listen = 'foo'",
+        "peer_listen = '0.0.0.0:7071'\npeer_advertise = 'a:7071'",
         "[tls]\ncert = 'a.pem'",
+        "[tls]",
+        "[tls]\ncertificate = 'a.pem'",
+        "[tls]\nclient_ca = 'ca.pem'",
+        "[tls.peers]\nca = 'ca.pem'",
+        "advertise = 'http://example.org:7070'\n[tls]\ncertificate = 'a.pem'\nkey = 'k.pem'",
+        "[tls]\ncertificate = 'a.pem'\nkey = 'k.pem'\n[[initial_members]]\nnode_id = 1\npeer = '127.0.0.1:7071'\n[[initial_members]]\nnode_id = 2\npeer = 'b:7071'",
+        "[limits]\nrequests_max = 0",
+        "[limits]\nheader_ms = 5",
+        "[limits]\nsockets = 5",
         "[auth]\ntoken = 'x'",
         "[raft]\nheartbeat_ms = 5",
         "[raft]\nheartbeat_ms = 400",
@@ -150,6 +161,20 @@ fn beyond_loopback_needs_an_explicit_word() {
             .unwrap_err()
             .contains("--insecure")
     );
+}
+
+#[test]
+fn coordinators_that_show_certificates_may_listen_beyond_loopback() {
+    let toml = "peer_listen = '0.0.0.0:7071'\npeer_advertise = 'a:7071'\n[tls]\n\
+                certificate = 'a.pem'\nkey = 'k.pem'\n[tls.peers]\nca = 'nodes.pem'";
+    let tls = with(toml).unwrap().tls;
+    let (listener, dialer) = tls.peers.unwrap();
+    assert!(listener.must_show && listener.client_ca.is_none());
+    assert_eq!(dialer.own.unwrap().0, listener.certificate);
+    let clients = tls.clients.unwrap();
+    assert!(!clients.must_show);
+    assert_eq!(clients.node_ca, listener.node_ca);
+    assert_eq!(tls.leader.unwrap().ca.field, "tls.peers.ca");
 }
 
 #[test]

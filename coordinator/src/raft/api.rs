@@ -1,8 +1,9 @@
 //! What the rest of the coordinator says to and hears from a replica, in plain
 //! types: nothing here names the consensus library or the storage engine.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use leasehold_doors::{Dialer, Kept, Limits, ListenerTls};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -40,6 +41,15 @@ pub struct InitialMember {
     pub peer_addr: String,
 }
 
+/// TLS between coordinators: each shows a certificate of their authority.
+#[derive(Debug)]
+pub struct PeerTls {
+    /// For those who dial this node.
+    pub listener: Arc<ListenerTls>,
+    /// For those whom it dials.
+    pub dialer: Dialer,
+}
+
 /// How one replica starts.
 #[derive(Clone, Debug)]
 pub struct ReplicaConfig {
@@ -49,6 +59,10 @@ pub struct ReplicaConfig {
     pub data_dir: PathBuf,
     /// Where to listen for peers; port 0 picks a free one.
     pub peer_listen: SocketAddr,
+    /// TLS with peers; none: whoever reaches the address is one.
+    pub peer_tls: Option<Kept<PeerTls>>,
+    /// What connections of peers may take.
+    pub peer_limits: Limits,
     /// What peers are told to dial; none: the bound address.
     pub peer_advertise: Option<String>,
     /// What clients are told to dial.
@@ -85,6 +99,20 @@ impl ReplicaConfig {
             node_id,
             data_dir,
             peer_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            peer_tls: None,
+            peer_limits: Limits {
+                connections_per_address_max: 1_024,
+                handshake: Duration::from_secs(10),
+                header: Duration::from_secs(10),
+                // A connection for snapshots is seldom used.
+                idle: Duration::from_secs(60 * 60),
+                header_bytes_max: 16_384,
+                streams_max: 1_000,
+                // As often as elections may be, once it starts.
+                ping_every: Duration::from_secs(1),
+                ping_within: Duration::from_secs(1),
+                window_bytes: None,
+            },
             peer_advertise: None,
             client_url: String::new(),
             admin_url: String::new(),

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use leasehold_doors::{Door, Kept, Limits, Listener, Places};
 use leasehold_ledger::Ledger;
 use leasehold_proto::v1::peer_server::PeerServer;
 use openraft::{Config, SnapshotPolicy, async_runtime::WatchReceiver};
@@ -22,12 +23,11 @@ use tokio::{
     runtime::Builder,
     sync::{mpsc, oneshot, watch},
 };
-use tonic::transport::{Server, server::TcpIncoming};
 
 use super::{
     addresses::Addresses,
     answers::Answers,
-    api::{Leadership, Member, ReplicaConfig, StartError},
+    api::{Leadership, Member, PeerTls, ReplicaConfig, StartError},
     compaction,
     hello::{self, Part},
     leadership,
@@ -35,13 +35,19 @@ use super::{
     machine::{self, Belonging, Machine},
     membership::{self, Changes},
     network::{Links, MESSAGE_BYTES_MAX, Network, WINDOW_BYTES},
+    own_cluster::OwnCluster,
     peers::{self, Peers, Shared},
     preference, roll_call, rollback,
     types::{Core, log_pos},
 };
-use crate::store::{self, Identity, StoreError, Wal};
+use crate::{
+    listeners,
+    store::{self, Identity, StoreError, Wal},
+};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Far more than any cluster has.
+const CONNECTIONS_MAX: usize = 4_096;
 /// How long a snapshot may take to be installed, beside the time for sending it.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(60);
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
@@ -183,29 +189,40 @@ async fn boot(
         said_wrong_disk: Mutex::new(None),
         moved,
     });
+    let own_cluster = OwnCluster::new(opened.cluster_id, Arc::clone(&ledger));
     let links = Links {
+        tls: config.peer_tls.clone(),
+        own_cluster: own_cluster.clone(),
+        said: Arc::default(),
         connect_timeout: CONNECT_TIMEOUT.min(config.election_max),
         ping_every: config.election_max,
         ping_timeout: config.election_max,
     };
-    let server = tokio::spawn(serve(listener, Arc::clone(&shared), links));
+    let limits = Limits {
+        ping_every: links.ping_every,
+        ping_within: links.ping_timeout,
+        window_bytes: Some(WINDOW_BYTES),
+        ..config.peer_limits
+    };
+    let peers = Peers(Arc::clone(&shared), own_cluster);
+    let server = tokio::spawn(serve(listener, peers, links.tls.clone(), limits));
     // Ends the server if anything below fails or is given up.
     let server = AbortOnDrop(Some(server));
 
     let part = if blank {
-        hello::find_part(links, &me, &config.initial_members).await?
+        hello::find_part(&links, &me, &config.initial_members).await?
     } else {
         Part::Wait
     };
     let remains = rollback::Remains::of(&log, &snapshots.lock(), &config.initial_members)?;
-    remains.check(links, &me, &opened.log_dir).await?;
+    remains.check(&links, &me, &opened.log_dir).await?;
     identity.take_part(&config.data_dir)?;
     let entries = log.clone();
     let core = Core::new(
         config.node_id,
         Arc::new(core_config),
         Network {
-            links,
+            links: links.clone(),
             addresses: shared.addresses.clone(),
         },
         log,
@@ -232,7 +249,7 @@ async fn boot(
     let changes = Changes {
         core: core.clone(),
         shared: Arc::clone(&shared),
-        links,
+        links: links.clone(),
         leadership: led,
         election_max: config.election_max,
     };
@@ -240,7 +257,7 @@ async fn boot(
     tokio::spawn(roll_call::keep(
         core.clone(),
         Arc::clone(&shared),
-        links,
+        links.clone(),
         config.wall_clock_tolerance,
         entries.clone(),
     ));
@@ -330,22 +347,22 @@ fn advertised(config: &ReplicaConfig, bound: SocketAddr) -> Result<String, Start
     }
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>, links: Links) {
-    let service = PeerServer::new(Peers(Arc::clone(&shared)))
+/// Serves peers: with TLS, nothing of theirs is parsed before they have shown a
+/// certificate.
+async fn serve(listener: TcpListener, peers: Peers, tls: Option<Kept<PeerTls>>, limits: Limits) {
+    let service = PeerServer::new(peers)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let served = Server::builder()
-        .http2_keepalive_interval(Some(links.ping_every))
-        .http2_keepalive_timeout(Some(links.ping_timeout))
-        .initial_stream_window_size(Some(WINDOW_BYTES))
-        .initial_connection_window_size(Some(2 * WINDOW_BYTES))
-        .add_service(service)
-        .serve_with_incoming(incoming)
-        .await;
-    if let Err(error) = served {
-        shared.fail(format!("the peer service stopped: {error}"));
-    }
+    let router = tonic::service::Routes::new(service)
+        .prepare()
+        .into_axum_router();
+    let places = Arc::new(Places::new(CONNECTIONS_MAX));
+    let door = Door::new(router, places, limits, listeners::refused_peer);
+    let door = match tls {
+        Some(tls) => door.with_tls(move || Arc::clone(&tls.now().listener)),
+        None => door,
+    };
+    Arc::new(door).serve(Listener::Tcp(listener)).await;
 }
 
 /// Tells the others where this node is reached, until the membership says so.
@@ -361,7 +378,7 @@ async fn announce(core: Core, shared: Arc<Shared>, links: Links) {
             .filter(|(node_id, _)| **node_id != shared.me.node_id)
         {
             // Whoever does not answer is asked again.
-            let _ = hello::ask(links, &shared.me, &other.peer_addr).await;
+            let _ = hello::ask(&links, &shared.me, &other.peer_addr).await;
         }
         tokio::time::sleep(ANNOUNCE_EVERY).await;
     }

@@ -30,7 +30,7 @@ pub(super) enum Part {
 }
 
 /// Says hello to one node.
-pub(super) async fn ask(links: Links, me: &Member, peer_addr: &str) -> Result<HelloReply, String> {
+pub(super) async fn ask(links: &Links, me: &Member, peer_addr: &str) -> Result<HelloReply, String> {
     let mut client = links.client(peer_addr)?;
     let request = HelloRequest {
         node_id: me.node_id,
@@ -49,7 +49,7 @@ pub(super) async fn ask(links: Links, me: &Member, peer_addr: &str) -> Result<He
 
 /// Decides an empty node's part.
 pub(super) async fn find_part(
-    links: Links,
+    links: &Links,
     me: &Member,
     initial: &[InitialMember],
 ) -> Result<Part, StartError> {

@@ -97,7 +97,7 @@ impl Changes {
             peer_addr: peer_addr.to_owned(),
             reason,
         };
-        let reply = hello::ask(self.links, &self.shared.me, peer_addr)
+        let reply = hello::ask(&self.links, &self.shared.me, peer_addr)
             .await
             .map_err(refuse)?;
         if reply.node_id != node_id {

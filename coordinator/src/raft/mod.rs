@@ -14,6 +14,7 @@ mod machine;
 mod membership;
 mod network;
 mod offline;
+mod own_cluster;
 mod peers;
 mod preference;
 mod propose;
@@ -25,7 +26,7 @@ mod wire;
 
 pub use api::{
     ChangeError, ClusterStatus, Dismissal, InitialMember, Leadership, Member, MemberStatus,
-    ProposeError, ReplicaConfig, Role, StartError, WallClock,
+    PeerTls, ProposeError, ReplicaConfig, Role, StartError, WallClock,
 };
 pub use offline::{Remains, begin_from, must_be_empty, read_stopped};
 pub use replica::Replica;

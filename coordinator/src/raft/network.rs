@@ -6,7 +6,12 @@
 //! one stream per peer, kept alive by HTTP/2 pings, since a slow disk must not
 //! look like a dead peer. Heartbeats and snapshots have connections of their own.
 
-use std::{future::Future, io::Read, time::Duration};
+use std::{
+    future::Future,
+    io::{self, Read},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::{
@@ -14,6 +19,9 @@ use futures::{
     future::BoxFuture,
     stream::{self, BoxStream},
 };
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use leasehold_doors::{Kept, Secured};
 use leasehold_proto::v1::{RaftMessage, peer_client::PeerClient};
 use openraft::{
     OptionalSend,
@@ -24,17 +32,20 @@ use openraft::{
         TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
     },
 };
+use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{
     Request, Response, Status,
+    service::interceptor::InterceptedService,
     transport::{Channel, Endpoint},
 };
 
 use super::{
     addresses::Addresses,
-    api::Member,
+    api::{Member, PeerTls},
+    own_cluster::OwnCluster,
     types::{Snapshot, Types, Vote},
     wire,
 };
@@ -45,13 +56,22 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 128 << 20;
 /// What may be under way unacknowledged: an append should not wait for a round
 /// trip in its middle.
 pub(super) const WINDOW_BYTES: u32 = 4 << 20;
+/// It is dialled many times a second.
+const SAY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 const SNAPSHOT_PIECE_BYTES: usize = 256 << 10;
 
 type RpcError = RPCError<Types>;
 
+/// Says to a peer what this node has to say, and to which cluster it belongs.
+pub(super) type Client = PeerClient<InterceptedService<Channel, OwnCluster>>;
+
 /// How connections to peers are kept.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub(super) struct Links {
+    pub(super) tls: Option<Kept<PeerTls>>,
+    pub(super) own_cluster: OwnCluster,
+    /// When it was last complained about certificates.
+    pub(super) said: Arc<Mutex<Option<Instant>>>,
     pub(super) connect_timeout: Duration,
     pub(super) ping_every: Duration,
     pub(super) ping_timeout: Duration,
@@ -59,7 +79,7 @@ pub(super) struct Links {
 
 impl Links {
     /// A connection to be opened when it is first used.
-    pub(super) fn client(self, peer_addr: &str) -> Result<PeerClient<Channel>, String> {
+    pub(super) fn client(&self, peer_addr: &str) -> Result<Client, String> {
         let endpoint = Endpoint::from_shared(format!("http://{peer_addr}"))
             .map_err(|error| format!("{peer_addr} is not an address: {error}"))?
             .tcp_nodelay(true)
@@ -69,10 +89,45 @@ impl Links {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(Some(WINDOW_BYTES))
             .initial_connection_window_size(Some(2 * WINDOW_BYTES));
-        Ok(PeerClient::new(endpoint.connect_lazy())
+        let channel = match self.tls.clone() {
+            None => endpoint.connect_lazy(),
+            // By the certificates of the moment in which it is dialled.
+            Some(tls) => {
+                let said = Arc::clone(&self.said);
+                endpoint.connect_with_connector_lazy(tower::service_fn(move |uri| {
+                    let (tls, said) = (tls.clone(), Arc::clone(&said));
+                    async move { dial(&tls, &uri, &said).await.map(TokioIo::new) }
+                }))
+            }
+        };
+        let said = InterceptedService::new(channel, self.own_cluster.clone());
+        Ok(Client::new(said)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX))
     }
+}
+
+/// Dials a peer, which has to show a certificate for its name.
+async fn dial(
+    tls: &Kept<PeerTls>,
+    uri: &Uri,
+    said: &Mutex<Option<Instant>>,
+) -> io::Result<Secured> {
+    let host = uri.host().unwrap_or_default();
+    let port = uri.port_u16().unwrap_or_default();
+    let dialled = tls.now().dialer.dial(host, port).await;
+    if let Err(error) = &dialled
+        && leasehold_doors::is_distrust(error)
+        && said.lock().is_none_or(|at| at.elapsed() >= SAY_AGAIN_AFTER)
+    {
+        *said.lock() = Some(Instant::now());
+        tracing::warn!(
+            peer_addr = %uri.authority().map(ToString::to_string).unwrap_or_default(),
+            code = "peer_distrusted",
+            "a coordinator and this node do not trust each other's certificates: {error}"
+        );
+    }
+    dialled
 }
 
 /// Makes connections for the core.
@@ -86,7 +141,7 @@ impl RaftNetworkFactory<Types> for Network {
 
     async fn new_client(&mut self, _: u64, member: &Member) -> Peer {
         Peer {
-            links: self.links,
+            links: self.links.clone(),
             addresses: self.addresses.clone(),
             member: member.clone(),
             dialed: String::new(),
@@ -110,11 +165,11 @@ pub(super) struct Peer {
     member: Member,
     /// The address that the client is for.
     dialed: String,
-    client: Result<PeerClient<Channel>, String>,
+    client: Result<Client, String>,
 }
 
 impl Peer {
-    fn client(&mut self) -> Result<PeerClient<Channel>, RpcError> {
+    fn client(&mut self) -> Result<Client, RpcError> {
         let peer_addr = self
             .addresses
             .now(self.member.node_id, &self.member.peer_addr);
@@ -138,7 +193,7 @@ impl Peer {
         &mut self,
         question: &Q,
         option: &RPCOption,
-        send: impl FnOnce(PeerClient<Channel>, RaftMessage) -> F,
+        send: impl FnOnce(Client, RaftMessage) -> F,
     ) -> Result<A, RpcError>
     where
         Q: Serialize,
@@ -256,7 +311,7 @@ impl RaftNetworkV2<Types> for Peer {
 
 /// Opens a replication stream once there is something to send.
 async fn open_stream<S>(
-    client: Result<PeerClient<Channel>, RpcError>,
+    client: Result<Client, RpcError>,
     member: Member,
     mut input: S,
     patience: Duration,

@@ -27,6 +27,7 @@ use super::{
     addresses::Addresses,
     answers::{self, Answers},
     api::{Dismissal, Member, WallClock},
+    own_cluster::OwnCluster,
     rollback::Claims,
     types::{Core, Snapshot, SnapshotMeta, Vote},
     wire,
@@ -239,7 +240,7 @@ pub(super) fn fail(fatal: &watch::Sender<Option<String>>, reason: String) {
 
 /// The service.
 #[derive(Clone)]
-pub(super) struct Peers(pub(super) Arc<Shared>);
+pub(super) struct Peers(pub(super) Arc<Shared>, pub(super) OwnCluster);
 
 type Answer = Result<Response<RaftMessage>, Status>;
 
@@ -311,18 +312,21 @@ impl PeerRpc for Peers {
     }
 
     async fn vote(&self, request: Request<RaftMessage>) -> Answer {
+        self.1.admit(&request)?;
         let message = request.into_inner();
         let core = self.0.core_for(&message)?;
         answer(core.vote(question(&message)?).await)
     }
 
     async fn pre_vote(&self, request: Request<RaftMessage>) -> Answer {
+        self.1.admit(&request)?;
         let message = request.into_inner();
         let core = self.0.core_for(&message)?;
         answer(core.pre_vote(question(&message)?).await)
     }
 
     async fn append(&self, request: Request<RaftMessage>) -> Answer {
+        self.1.admit(&request)?;
         let message = request.into_inner();
         let core = self.0.core_for_leader(&message)?;
         answer(core.append_entries(question(&message)?).await)
@@ -334,6 +338,7 @@ impl PeerRpc for Peers {
         &self,
         request: Request<Streaming<RaftMessage>>,
     ) -> Result<Response<Self::AppendStreamStream>, Status> {
+        self.1.admit(&request)?;
         let core = self.0.core()?.clone();
         let shared = Arc::clone(&self.0);
         let input = request.into_inner().map(move |message| {
@@ -354,12 +359,14 @@ impl PeerRpc for Peers {
     }
 
     async fn transfer_leader(&self, request: Request<RaftMessage>) -> Answer {
+        self.1.admit(&request)?;
         let message = request.into_inner();
         let core = self.0.core_for(&message)?;
         answer(core.handle_transfer_leader(question(&message)?).await)
     }
 
     async fn snapshot(&self, request: Request<Streaming<RaftMessage>>) -> Answer {
+        self.1.admit(&request)?;
         let mut pieces = request.into_inner();
         let head = pieces
             .message()
@@ -403,7 +410,11 @@ impl PeerRpc for Peers {
         )
     }
 
-    async fn digest(&self, _: Request<DigestRequest>) -> Result<Response<DigestReply>, Status> {
+    async fn digest(
+        &self,
+        request: Request<DigestRequest>,
+    ) -> Result<Response<DigestReply>, Status> {
+        self.1.admit(&request)?;
         let ledger = self.0.ledger.read();
         Ok(Response::new(DigestReply {
             node_id: self.0.me.node_id,

@@ -11,14 +11,13 @@ use std::{
     time::Duration,
 };
 
-use leasehold_proto::v1::{RollCallReply, RollCallRequest, peer_client::PeerClient};
+use leasehold_proto::v1::{RollCallReply, RollCallRequest};
 use openraft::async_runtime::WatchReceiver;
-use tonic::transport::Channel;
 
 use super::{
     api::{Member, WallClock},
     log::Log,
-    network::Links,
+    network::{Client, Links},
     peers::Shared,
     rollback,
     types::{Core, LogId},
@@ -38,7 +37,7 @@ struct Offset {
 }
 
 /// Connections are kept from one call to the next.
-type Clients = BTreeMap<u64, (String, PeerClient<Channel>)>;
+type Clients = BTreeMap<u64, (String, Client)>;
 
 /// Goes on until the core is gone.
 pub(super) async fn keep(
@@ -124,7 +123,7 @@ fn say_who_is_silent(others: &[Member], answered: &BTreeSet<u64>, silent: &mut B
 }
 
 async fn ask(
-    mut client: PeerClient<Channel>,
+    mut client: Client,
     shared: &Shared,
     node_id: u64,
     committed: u64,

@@ -92,7 +92,7 @@ impl Remains {
     /// [`StoreError::RolledBack`].
     pub(super) async fn check(
         self,
-        links: Links,
+        links: &Links,
         me: &Member,
         log_dir: &Path,
     ) -> Result<(), StoreError> {
@@ -114,7 +114,7 @@ impl Remains {
 }
 
 /// The greatest claim that one member has heard; none: it does not answer.
-async fn ask(links: Links, me: &Member, node_id: u64, peer_addr: &str) -> Option<u64> {
+async fn ask(links: &Links, me: &Member, node_id: u64, peer_addr: &str) -> Option<u64> {
     let mut client = links.client(peer_addr).ok()?;
     let request = RollCallRequest {
         node_id: me.node_id,

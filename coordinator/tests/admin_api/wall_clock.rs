@@ -60,6 +60,7 @@ async fn a_node_whose_wall_clock_is_an_hour_behind_is_ready_and_says_so() {
             replica.wall_unix_us = || clock::wall_unix_us() - 3_600_000_000;
         }
         Node::start(NodeConfig {
+            leader_tls: None,
             replica,
             initial_settings: Settings::default(),
         })

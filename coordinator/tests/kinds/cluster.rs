@@ -243,6 +243,7 @@ impl Cluster {
 async fn run(replica: ReplicaConfig, listener: TcpListener, settings: Settings) -> Running {
     let addr = listener.local_addr().unwrap();
     let node = Node::start(NodeConfig {
+        leader_tls: None,
         replica,
         initial_settings: settings,
     })

@@ -64,6 +64,7 @@ impl Coordinator {
         replica.client_url = format!("http://{addr}");
         (replica.peer_listen, replica.initial_members) = peers;
         let node = Node::start(NodeConfig {
+            leader_tls: None,
             replica,
             initial_settings: settings,
         })
