@@ -17,7 +17,7 @@ use tonic::Status;
 use tower::ServiceExt;
 
 use crate::{
-    admin::{self, TooMuch},
+    admin::{self, BodyWithin, TooMuch},
     config,
     raft::PeerTls,
 };
@@ -137,7 +137,7 @@ pub(crate) fn door(
         ping_within: PING_WITHIN,
         window_bytes: None,
     };
-    let front = front(routes, limits.url_bytes_max, requests);
+    let front = front(routes, limits, requests);
     let door = Door::new(front, places, of_connections, refused);
     Arc::new(match tls {
         Some(tls) => door.with_tls(move || tls.now()),
@@ -146,8 +146,9 @@ pub(crate) fn door(
 }
 
 /// Bounds what is asked, and leads to the routes.
-fn front(routes: Routes, url_bytes_max: usize, requests: Arc<Places>) -> Router {
-    Router::new().fallback(move |request: Request| {
+fn front(routes: Routes, limits: &config::Limits, requests: Arc<Places>) -> Router {
+    let (url_bytes_max, body) = (limits.url_bytes_max, limits.body);
+    Router::new().fallback(move |mut request: Request| {
         let routes = routes.borrow().clone();
         let requests = Arc::clone(&requests);
         async move {
@@ -174,6 +175,7 @@ fn front(routes: Routes, url_bytes_max: usize, requests: Arc<Places>) -> Router 
                 count("requests_max");
                 return refuse(request.headers(), TooMuch::Requests);
             }
+            request.extensions_mut().insert(BodyWithin(body));
             // A stream that goes on after its head has a limit of its own.
             routes.oneshot(request).await.into_response()
         }

@@ -10,7 +10,10 @@ use std::{
 };
 
 use leasehold_doors::{Door, KeptError, Listener, Places, Watch};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::{
+    fs::Mode,
+    process::{Resource, Rlimit, getrlimit, setrlimit, umask},
+};
 use serde::Serialize;
 use thiserror::Error;
 use tokio::{
@@ -418,6 +421,8 @@ fn raise_file_limit() {
 /// See [`ServeError`].
 pub async fn run(config: Config) -> Result<(), ServeError> {
     raise_file_limit();
+    // What it writes is its owner's alone, whatever folder it is given.
+    umask(Mode::RWXG | Mode::RWXO);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }

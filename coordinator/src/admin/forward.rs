@@ -48,6 +48,10 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 type Plain = Client<HttpConnector, Full<Bytes>>;
 type Secured = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
+/// How long the body of a request may take to come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyWithin(pub(crate) Duration);
+
 /// Carries requests to leaders.
 pub(super) struct Forwarder {
     plain: Plain,
@@ -72,7 +76,7 @@ fn secured(by: &Dialer) -> Secured {
     // Whatever the URL says: the layer around it knows.
     connector.enforce_http(false);
     let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(rustls::ClientConfig::clone(&by.config))
+        .with_tls_config(by.config.as_ref().clone())
         .https_only()
         .enable_http1()
         .wrap_connector(connector);
@@ -214,7 +218,19 @@ pub(super) async fn to_leader(
     } else {
         BODY_BYTES_MAX
     };
-    let Ok(body) = to_bytes(body, bound).await else {
+    let within = parts.extensions.get::<BodyWithin>().copied();
+    let within = within.unwrap_or(BodyWithin(ANSWER_WITHIN)).0;
+    let Ok(body) = tokio::time::timeout(within, to_bytes(body, bound)).await else {
+        return Problem::new(
+            Kind::BodyTooSlow,
+            format!(
+                "the body was not here within {} ms; nothing was changed",
+                within.as_millis()
+            ),
+        )
+        .into_response();
+    };
+    let Ok(body) = body else {
         return Problem::new(
             Kind::BodyTooLarge,
             format!("a body has at most {bound} bytes here"),

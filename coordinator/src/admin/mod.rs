@@ -43,6 +43,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{access::Access, node::Node};
 pub(crate) use corrections::BY;
+pub(crate) use forward::BodyWithin;
 use forward::Forwarder;
 use metrics::Metrics;
 pub(crate) use policies::normal_policy;

@@ -26,6 +26,7 @@ pub(crate) enum Kind {
     InvalidQuery,
     InvalidHeader,
     BodyTooLarge,
+    BodyTooSlow,
     UrlTooLong,
     CrossOrigin,
     Unauthenticated,
@@ -68,7 +69,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 47] = [
+    pub(crate) const ALL: [Self; 48] = [
         Self::InvalidJson,
         Self::InvalidField,
         Self::InvalidKey,
@@ -78,6 +79,7 @@ impl Kind {
         Self::InvalidQuery,
         Self::InvalidHeader,
         Self::BodyTooLarge,
+        Self::BodyTooSlow,
         Self::UrlTooLong,
         Self::CrossOrigin,
         Self::Unauthenticated,
@@ -161,6 +163,11 @@ impl Kind {
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "body_too_large",
                 "The body is too large",
+            ),
+            Self::BodyTooSlow => (
+                StatusCode::REQUEST_TIMEOUT,
+                "body_too_slow",
+                "The body took too long to come",
             ),
             Self::UrlTooLong => (
                 StatusCode::URI_TOO_LONG,

@@ -24,6 +24,8 @@ pub struct Limits {
     pub handshake: Duration,
     /// From the beginning of a request's head to its end.
     pub header: Duration,
+    /// How long a request's body may take to come.
+    pub body: Duration,
     /// How long a connection is kept on which nothing is asked.
     pub idle: Duration,
 }
@@ -38,6 +40,7 @@ pub(super) struct RawLimits {
     pub(super) url_bytes_max: u64,
     pub(super) handshake_ms: u64,
     pub(super) header_ms: u64,
+    pub(super) body_ms: u64,
     pub(super) idle_ms: u64,
 }
 
@@ -51,6 +54,7 @@ impl Default for RawLimits {
             url_bytes_max: 8_192,
             handshake_ms: 10_000,
             header_ms: 10_000,
+            body_ms: 30_000,
             idle_ms: 300_000,
         }
     }
@@ -68,6 +72,7 @@ impl Default for Limits {
             url_bytes_max: size(raw.url_bytes_max),
             handshake: Duration::from_millis(raw.handshake_ms),
             header: Duration::from_millis(raw.header_ms),
+            body: Duration::from_millis(raw.body_ms),
             idle: Duration::from_millis(raw.idle_ms),
         }
     }
@@ -97,6 +102,7 @@ impl RawLimits {
             url_bytes_max: within("url_bytes_max", self.url_bytes_max, 1_024, 65_534)?,
             handshake: time("handshake_ms", self.handshake_ms, 600_000)?,
             header: time("header_ms", self.header_ms, 600_000)?,
+            body: time("body_ms", self.body_ms, 600_000)?,
             idle: time("idle_ms", self.idle_ms, 86_400_000)?,
         })
     }

@@ -4,10 +4,14 @@
 use std::{
     fs::{self, File},
     io::Write,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::Path,
 };
 
 use super::StoreError;
+
+/// The mode of a folder that is its owner's alone.
+const OWNERS: u32 = 0o700;
 
 /// Replaces `dir/name` by `bytes`: temporary file, fsync, rename, fsync of the folder.
 pub(super) fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
@@ -23,13 +27,17 @@ pub(super) fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreE
     write().map_err(|error| StoreError::io(&path, &error))
 }
 
-/// Creates a folder and its parents, and makes all their names durable.
+/// Creates a folder and its parents, its owner's alone, and makes all their names durable.
 pub(super) fn create_dir(dir: &Path) -> Result<(), StoreError> {
     let made: Vec<&Path> = dir
         .ancestors()
         .take_while(|made| *made == dir || !made.exists())
         .collect();
-    fs::create_dir_all(dir).map_err(|error| StoreError::io(dir, &error))?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(OWNERS)
+        .create(dir)
+        .map_err(|error| StoreError::io(dir, &error))?;
     for path in dir.ancestors() {
         let Some(parent) = path.parent() else { break };
         let parent = match parent.as_os_str().is_empty() {
@@ -44,6 +52,38 @@ pub(super) fn create_dir(dir: &Path) -> Result<(), StoreError> {
         // not come to this, but a folder that cannot be read was made by nobody like us.
     }
     Ok(())
+}
+
+/// Takes a folder from everybody but its owner. One that others than this process own
+/// (a volume that an orchestrator lends) can only be looked at.
+///
+/// # Errors
+/// When anybody may write to it, and that cannot be changed.
+pub(super) fn own(dir: &Path) -> Result<(), StoreError> {
+    let failed = |error| StoreError::io(dir, &error);
+    let mode = fs::metadata(dir).map_err(failed)?.permissions().mode() & 0o777;
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    match fs::set_permissions(dir, fs::Permissions::from_mode(OWNERS)) {
+        Ok(()) => {
+            tracing::info!(dir = %dir.display(), "the data folder is its owner's alone now");
+            Ok(())
+        }
+        Err(error) if mode & 0o002 != 0 => Err(failed(std::io::Error::new(
+            error.kind(),
+            format!(
+                "anybody may write to it (its mode is {mode:03o}), and it is another user's: say chmod 700"
+            ),
+        ))),
+        Err(error) => {
+            tracing::warn!(
+                dir = %dir.display(), %error,
+                "others than its owner can read the data folder, and it is another user's"
+            );
+            Ok(())
+        }
+    }
 }
 
 /// Makes the names in a folder durable.

@@ -30,6 +30,7 @@ impl Identity {
     /// another node's.
     pub fn load_or_create(dir: &Path, node_id: u64) -> Result<Self, StoreError> {
         if let Some(identity) = Self::read(dir)? {
+            durable::own(dir)?;
             return if identity.node_id == node_id {
                 Ok(identity)
             } else {
@@ -41,6 +42,7 @@ impl Identity {
             };
         }
         durable::create_dir(dir)?;
+        durable::own(dir)?;
         let identity = Self::draw(node_id)?;
         identity.save(dir)?;
         Ok(identity)

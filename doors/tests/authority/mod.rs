@@ -1,20 +1,18 @@
-//! Certificates for tests, made where they are needed.
+//! Certificates for tests, made where they are needed: here and in the coordinator's.
+#![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, sync::Arc};
 
-use leasehold_doors::{DialerFiles, ListenerFiles, Pem};
+use leasehold_doors::{Dialer, DialerFiles, ListenerFiles, Pem};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// The last day of a certificate that has expired.
 pub(crate) const PAST: (i32, u8, u8) = (2001, 1, 1);
 
 pub(crate) struct Authority {
-    pem: String,
+    pub(crate) pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
@@ -69,7 +67,11 @@ impl Folder {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn write(&self, field: &'static str, text: &str) -> Pem {
+    pub(crate) fn path(&self) -> &std::path::Path {
+        self.0.path()
+    }
+
+    pub(crate) fn write(&self, field: &'static str, text: &str) -> Pem {
         let file = tempfile::Builder::new().tempfile_in(self.0.path()).unwrap();
         let path: PathBuf = file.into_temp_path().keep().unwrap();
         fs::write(&path, text).unwrap();
@@ -122,10 +124,11 @@ pub(crate) async fn ask_showing(
             PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
         )
         .unwrap();
-    let stream = TcpStream::connect(("127.0.0.1", port)).await?;
-    let name = ServerName::try_from("localhost").unwrap();
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    let mut stream = connector.connect(name, stream).await?;
+    let dialer = Dialer {
+        config: Arc::new(config),
+        expiries: Vec::new(),
+    };
+    let mut stream = dialer.dial("localhost", port).await?;
     let question = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
     stream.write_all(question).await?;
     let mut answer = String::new();
