@@ -8,6 +8,7 @@ use crate::error::CredentialsError;
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Reads a file.
+#[cfg(feature = "tls")]
 pub(crate) fn read(name: &'static str, path: &Path) -> Result<Vec<u8>, CredentialsError> {
     let file = File::open(path).map_err(|error| unreadable(name, path, &error))?;
     take(name, path, file)
@@ -116,6 +117,7 @@ mod tests {
         assert!(is_open_to_others(0o440, 1000, false));
     }
 
+    #[cfg(feature = "tls")]
     #[test]
     fn a_file_that_never_ends_is_not_read_to_its_end() {
         let endless = read("--ca", Path::new("/dev/zero"));

@@ -30,6 +30,7 @@
 //! A descriptor's own `limit` in a request, which overrides the configured one there, is
 //! the request's and not looked at here.
 
+mod circle;
 mod descriptor;
 mod name;
 mod plan;

@@ -14,6 +14,7 @@ use leasehold_key::{Key, Pattern, SEGMENTS_MAX};
 
 use super::{
     Place, Plan, Problem, Problems, Rules,
+    circle::in_a_circle,
     descriptor::{Descriptor, Domain, Limit, Rate, Unit},
     segment::{Segment, Value, Wildcard},
     siblings::Siblings,
@@ -548,18 +549,7 @@ impl Reader {
                 edges.extend(replaced.map(|(at, other)| (name.as_str(), other.as_str(), *at)));
             }
         });
-        loop {
-            // What nobody replaces, or replaces nothing, is in no circle.
-            let before = edges.len();
-            let replacing: HashSet<&str> = edges.iter().map(|edge| edge.0).collect();
-            edges.retain(|edge| replacing.contains(edge.1));
-            let replaced: HashSet<&str> = edges.iter().map(|edge| edge.1).collect();
-            edges.retain(|edge| replaced.contains(edge.0));
-            if edges.len() == before {
-                break;
-            }
-        }
-        if let Some((name, other, at)) = edges.first() {
+        if let Some((name, other, at)) = in_a_circle(&edges) {
             let text = format!(
                 "`{name}` replaces `{other}`, and is replaced by it in a circle: a request that \
                  matches all of them would be charged to none; take one `replaces` away"

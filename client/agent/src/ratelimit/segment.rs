@@ -72,7 +72,13 @@ impl Wildcard {
         true
     }
 
+    /// The texts before, between and after its stars.
+    pub(super) fn parts(&self) -> &[String] {
+        &self.parts
+    }
+
     /// Whether it surely matches everything that another one does.
+    #[cfg(test)]
     pub(super) fn covers(&self, other: &Self) -> bool {
         let other_first = other.parts.first().map_or("", String::as_str);
         self.parts == other.parts || self.prefix().is_some_and(|p| other_first.starts_with(p))
