@@ -7,7 +7,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{self, MapAccess, SeqAccess, Visitor},
 };
-use serde_saphyr::{Location, Spanned};
+use serde_saphyr::{Location, Spanned, budget::BudgetBreach};
 
 /// The largest file that is read.
 const FILE_BYTES_MAX: usize = 16 << 20;
@@ -123,6 +123,15 @@ fn reason(error: &serde_saphyr::Error) -> String {
         serde_saphyr::Error::MultipleDocuments { .. } => {
             return "a second document begins here: write each domain into a file of its own"
                 .to_owned();
+        }
+        serde_saphyr::Error::Budget {
+            breach: BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. },
+            ..
+        } => {
+            return format!(
+                "the file goes on here beyond the {NODES_MAX} names and values that are read of one: write fewer \
+                 rules, or give some a domain and a file of their own"
+            );
         }
         _ => {}
     }
