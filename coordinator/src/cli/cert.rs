@@ -14,7 +14,7 @@ use rcgen::ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
 use rustls::pki_types::{DnsName, ServerName};
 use serde_json::json;
 
-use super::{Answer, CliError};
+use super::{Answer, CliError, private_file};
 use files::Pair;
 use sign::{Authority, Leaf};
 
@@ -108,7 +108,7 @@ impl CertCommand {
                     sign::authority("Leasehold nodes", *days)?,
                     sign::authority("Leasehold clients", *days)?,
                 ];
-                files::make_folder(out)?;
+                private_file::make_folder(out)?;
                 for (pair, made) in pairs.iter().zip(&made) {
                     pair.write(made, how.force)?;
                 }
@@ -157,7 +157,7 @@ impl LeafFlags {
             purposes,
             days: self.days,
         })?;
-        files::make_folder(out)?;
+        private_file::make_folder(out)?;
         pair.write(&made, self.how.force)?;
         Ok(pair)
     }

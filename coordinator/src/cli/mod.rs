@@ -16,6 +16,7 @@ mod explain;
 mod http;
 mod periods;
 mod policies;
+mod private_file;
 mod restore;
 mod rule_flags;
 mod sessions;
@@ -23,6 +24,7 @@ mod settings;
 pub mod simulate;
 mod table;
 mod text;
+mod token;
 
 use std::{borrow::Cow, io::Write, process::ExitCode};
 
@@ -149,6 +151,11 @@ enum Command {
     Cert {
         #[command(subcommand)]
         command: cert::CertCommand,
+    },
+    /// Who may come in: identities and their tokens, in a file
+    Token {
+        #[command(subcommand)]
+        command: token::TokenCommand,
     },
     /// What is the same on every node
     Settings {
@@ -422,6 +429,7 @@ async fn ask_node(command: Command) -> ExitCode {
         Command::Backup { remote, flags } => (remote.clone(), flags.run(&remote).await),
         Command::Restore { flags, json } => (Remote::nowhere(json), flags.run()),
         Command::Cert { command } => (Remote::nowhere(command.is_json()), command.run()),
+        Command::Token { command } => (Remote::nowhere(command.is_json()), command.run()),
         Command::Settings { remote, command } => (
             remote.clone(),
             command
