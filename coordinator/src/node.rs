@@ -14,6 +14,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    access::Access,
     raft::{
         ChangeError, ClusterStatus, Leadership, Member, ProposeError, Replica, ReplicaConfig, Role,
         StartError,
@@ -129,13 +130,34 @@ impl Node {
     /// # Errors
     /// See [`SubmitError`]; only `OutcomeUnknown` leaves open what happened.
     pub async fn submit(&self, command: Command) -> Result<CommandOutcome, SubmitError> {
+        self.put_in_log(command, false).await
+    }
+
+    /// Does with a spend what [`Node::submit`] would, as if no budget matched its key: for
+    /// whoever may not see the key, and must not learn anything of it.
+    pub(crate) async fn submit_unseen(
+        &self,
+        spend: Command,
+    ) -> Result<CommandOutcome, SubmitError> {
+        self.put_in_log(spend, true).await
+    }
+
+    async fn put_in_log(
+        &self,
+        command: Command,
+        is_unseen: bool,
+    ) -> Result<CommandOutcome, SubmitError> {
         if let Leadership::Following { leader } = &*self.leadership.borrow() {
             return Err(SubmitError::NotLeader {
                 leader: leader.clone(),
             });
         }
         let (reply, outcome) = oneshot::channel();
-        let item = Item::Command(CommandItem { command, reply });
+        let item = Item::Command(CommandItem {
+            command,
+            is_unseen,
+            reply,
+        });
         match timeout(QUEUE_WAIT, self.queue.send(item)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Err(SubmitError::ShuttingDown),
@@ -278,7 +300,13 @@ impl Node {
     /// The service for gateways, to be mounted beside the HTTP API.
     #[must_use]
     pub fn grpc_service(&self) -> LeaseholdServer<Service> {
-        self.service.clone().into_server()
+        self.grpc_service_behind(&Access::for_everybody())
+    }
+
+    /// The same, for whom `access` lets in; it still has to guard the service.
+    #[must_use]
+    pub fn grpc_service_behind(&self, access: &Access) -> LeaseholdServer<Service> {
+        self.service.clone().behind(access).into_server()
     }
 
     /// Hands leadership over if another voter can take it, tells every stream,

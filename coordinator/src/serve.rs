@@ -263,7 +263,7 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
     };
     access.keep_watching(stopped.clone());
     let api = admin::router_behind(&access, node.clone(), metrics.clone());
-    let gateways = tonic::service::Routes::new(node.grpc_service())
+    let gateways = tonic::service::Routes::new(node.grpc_service_behind(&access))
         .prepare()
         .into_axum_router()
         .reset_fallback();

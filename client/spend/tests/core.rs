@@ -222,6 +222,51 @@ fn a_superseded_session_is_void_and_not_ours_to_settle() {
 }
 
 #[test]
+fn a_session_that_was_opened_as_somebody_else_is_void_and_a_new_one_is_opened() {
+    let mut client = Client::open().with(10);
+    // Nobody is known for a while: what is held is good for as long as it was.
+    let next = client.hear(refusal("unauthenticated"));
+    let later = Next::Reconnect {
+        leader: None,
+        at_once: false,
+    };
+    assert_eq!(next, later);
+    assert_eq!(client.spend(3), Verdict::Admitted);
+    assert_eq!(
+        client.reconnect(),
+        Some(SessionId([1; 16])),
+        "the same session"
+    );
+    let next = client.hear(refusal("identity_mismatch"));
+    let at_once = Next::Reconnect {
+        leader: None,
+        at_once: true,
+    };
+    assert_eq!(next, at_once);
+    assert!(!client.spend(1).is_allowed());
+    assert_eq!(client.reconnect(), None, "a new session");
+}
+
+#[test]
+fn a_settle_of_somebody_elses_session_is_given_up_and_nothing_else() {
+    let mut client = Client::open().with(10);
+    let _ = client.spend(1);
+    client.hear(refusal("session_expired"));
+    client.reconnect();
+    client.hear(opened(2, Vec::new()));
+    assert_eq!(client.settles().len(), 1);
+    client.hear(refusal("identity_mismatch"));
+    assert_eq!(
+        client.reconnect(),
+        Some(SessionId([2; 16])),
+        "the same session"
+    );
+    client.hear(opened(2, Vec::new()));
+    client.after(5 * SECOND);
+    assert_eq!(client.settles(), []);
+}
+
+#[test]
 fn an_age_says_at_least_so_long_ago() {
     let mut client = Client::open().with(10);
     assert_eq!(client.spend(2), Verdict::Admitted);

@@ -231,6 +231,26 @@ impl Allotter {
         }
     }
 
+    /// A session's notes on a key are void. Says whether it wanted units of it.
+    pub fn forget(&mut self, session: SessionId, key: &Key) -> bool {
+        let Some(book) = self.books.get_mut(key) else {
+            return false;
+        };
+        let Some(holder) = book.holders.get(&session) else {
+            return false;
+        };
+        let wanted = holder.want > 0;
+        book.remove(session);
+        self.holders = self.holders.saturating_sub(1);
+        if book.holders.is_empty() && !book.listed {
+            self.drop_book(key);
+        } else if wanted {
+            // What was kept for it may serve others.
+            self.list(key);
+        }
+        wanted
+    }
+
     /// Units of a key may have come back in another way than by a report that was
     /// heard: look at it for the next entry.
     pub fn touch(&mut self, key: &Key) {

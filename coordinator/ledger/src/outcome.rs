@@ -183,6 +183,24 @@ pub struct SpendOutcome {
     pub reset_us: u64,
 }
 
+impl SpendOutcome {
+    /// No budget matches the key.
+    #[must_use]
+    pub const fn without_budget() -> Self {
+        Self {
+            refusal: Some(Refusal {
+                code: Code::NoBudget,
+                retry_after_us: None,
+            }),
+            shadowed: None,
+            repeated: false,
+            free: 0,
+            policy: None,
+            reset_us: 0,
+        }
+    }
+}
+
 /// Why a command was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -136,6 +136,12 @@ impl Ledger {
         }
     }
 
+    /// Whether a spend was admitted under an idempotency key, and is still known.
+    #[must_use]
+    pub fn knows_spend(&self, idempotency_key: &str) -> bool {
+        self.spent_once.get(idempotency_key, self.now_us).is_some()
+    }
+
     /// A live session.
     #[must_use]
     pub fn session(&self, id: SessionId) -> Option<SessionView> {

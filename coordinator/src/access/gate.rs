@@ -66,7 +66,7 @@ async fn pass(State(access): State<Access>, mut request: Request, next: Next) ->
         .and_then(|template| rules::takes(request.method(), template, path));
     // Nobody else may have said who asks.
     request.extensions_mut().remove::<Visitor>();
-    let who = guarded.authenticate(&request);
+    let who = guarded.authenticate(&access, &request);
     if takes == Some(Takes::Nothing) {
         match who {
             Ok(visitor) => {
@@ -123,7 +123,7 @@ async fn pass(State(access): State<Access>, mut request: Request, next: Next) ->
 
 impl Guarded {
     /// Who asks. A token is looked at first, and decides if there is one.
-    fn authenticate(&self, request: &Request) -> Result<Visitor, Unknown> {
+    fn authenticate(&self, access: &Access, request: &Request) -> Result<Visitor, Unknown> {
         let headers = request.headers();
         let certificate = request
             .extensions()
@@ -140,7 +140,7 @@ impl Guarded {
             }
             (None, Some(certificate)) => identities.by_certificate(&certificate.name)?,
         };
-        Ok(Visitor::known(identity, proof))
+        Ok(Visitor::new(identity, proof, access.clone()))
     }
 
     /// Answers whoever is not known, after a while if they come again and again.

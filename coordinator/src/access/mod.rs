@@ -8,12 +8,12 @@
 
 mod gate;
 pub(crate) mod identity;
-#[allow(dead_code, reason = "streams are watched over next")]
 pub(crate) mod register;
 pub(crate) mod rules;
 mod throttle;
 #[allow(dead_code, reason = "the command line that makes tokens comes next")]
 pub(crate) mod token;
+mod vigil;
 mod visitor;
 mod watcher;
 
@@ -25,6 +25,7 @@ use tokio::sync::watch;
 pub(crate) use gate::on_behalf_of;
 pub use identity::{Identity, Role};
 pub use register::RegisterError;
+pub(crate) use vigil::{Change, Sight, Vigil};
 pub(crate) use visitor::Visitor;
 
 use register::Identities;

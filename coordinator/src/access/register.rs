@@ -109,8 +109,6 @@ struct RawToken {
 /// What somebody proved who they are by; as long as it stands, so do they.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
-    /// Nobody has to prove anything.
-    None,
     /// A token, by its id and hash.
     Token(TokenId, TokenHash),
     /// A client certificate that names them.
@@ -335,7 +333,6 @@ impl Identities {
         now_unix_us: i64,
     ) -> Option<Arc<Identity>> {
         match proof {
-            Proof::None => None,
             Proof::Certificate => self.by_certificate(name).ok().map(|(identity, _)| identity),
             Proof::Token(id, hash) => self
                 .tokens
@@ -349,7 +346,7 @@ impl Identities {
     /// When a proof ends by itself.
     pub(crate) fn expires_unix_us(&self, proof: &Proof) -> Option<i64> {
         match proof {
-            Proof::None | Proof::Certificate => None,
+            Proof::Certificate => None,
             Proof::Token(id, _) => self.tokens.get(id)?.expires_unix_us,
         }
     }

@@ -3,7 +3,10 @@
 
 use std::{fmt, sync::Arc};
 
+use leasehold_key::Key;
+
 use super::{
+    Access,
     identity::{Identity, Role, Takes},
     register::Proof,
 };
@@ -13,9 +16,10 @@ use crate::clock::wall_unix_us;
 #[derive(Clone)]
 pub(crate) struct Visitor(Option<Arc<Known>>);
 
-struct Known {
-    identity: Arc<Identity>,
-    proof: Proof,
+pub(super) struct Known {
+    pub(super) identity: Arc<Identity>,
+    pub(super) proof: Proof,
+    pub(super) access: Access,
 }
 
 impl Visitor {
@@ -24,8 +28,29 @@ impl Visitor {
         Self(None)
     }
 
-    pub(super) fn known(identity: Arc<Identity>, proof: Proof) -> Self {
-        Self(Some(Arc::new(Known { identity, proof })))
+    pub(super) fn new(identity: Arc<Identity>, proof: Proof, access: Access) -> Self {
+        Self(Some(Arc::new(Known {
+            identity,
+            proof,
+            access,
+        })))
+    }
+
+    pub(super) const fn known(&self) -> Option<&Arc<Known>> {
+        self.0.as_ref()
+    }
+
+    /// Whether anybody could be it.
+    pub(crate) const fn is_anybody(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether they may use a key. Those who may not are told that no budget matches it.
+    pub(crate) fn reaches(&self, key: &Key) -> bool {
+        self.0.as_ref().is_none_or(|known| {
+            let identity = &known.identity;
+            identity.role != Role::Gateway || identity.keys.cover(key)
+        })
     }
 
     /// As the ledger knows them: nobody in particular is called nothing.

@@ -7,6 +7,7 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue},
     response::{IntoResponse, Response},
 };
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use leasehold_key::Key;
 use leasehold_ledger::{
     entry::Command,
@@ -14,6 +15,7 @@ use leasehold_ledger::{
     policy::{Kind as PolicyKind, Policy},
 };
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
 
 use super::{
@@ -21,6 +23,7 @@ use super::{
     json::{self, Body, Whole, seconds_up},
     problem::{Kind, Problem},
 };
+use crate::access::Visitor;
 
 /// The greatest integer of a structured field (RFC 9651, section 3.3.1): a greater one
 /// would make the whole field unreadable.
@@ -89,7 +92,8 @@ struct Shadowed {
 ///
 /// With an `Idempotency-Key`, the same request again is answered as it was and charged
 /// once, for `idempotency_ttl_ms` after it was admitted and across changes of the leader.
-/// The key is one for the whole cluster; with another body it is refused. What was denied
+/// The key is one for the whole cluster, or for the identity where the node has `[auth]`; with
+/// another body it is refused. What was denied
 /// charged nothing: the same again is decided anew. While `idempotency_keys_max` of them
 /// are known, spends with a new one are denied with `too_many_idempotency_keys`, since to
 /// forget one would charge twice.
@@ -104,6 +108,7 @@ struct Shadowed {
     ))]
 pub(super) async fn spend(
     State(admin): State<Admin>,
+    visitor: Visitor,
     headers: HeaderMap,
     Body(body): Body<SpendBody>,
 ) -> Result<Response, Problem> {
@@ -118,10 +123,16 @@ pub(super) async fn spend(
         Some(idempotency_key) => Command::SpendOnce {
             key: key.clone(),
             units,
-            idempotency_key,
+            idempotency_key: visitors_own(&visitor, idempotency_key),
         },
     };
-    match admin.submit(spend).await? {
+    let outcome = if visitor.reaches(&key) {
+        admin.node.submit(spend).await?
+    } else {
+        admin.node.submit_unseen(spend).await?
+    };
+    match outcome {
+        CommandOutcome::Refused(refusal) => Err(refusal.into()),
         CommandOutcome::Spent(outcome) => {
             let shadowed = u64::from(outcome.shadowed.is_some());
             admin.node.shadowed().add(&key, shadowed);
@@ -132,6 +143,20 @@ pub(super) async fn spend(
             format!("a spend led to {other:?}"),
         )),
     }
+}
+
+/// An idempotency key as the ledger knows it: whoever is known has theirs for themselves,
+/// so that nobody can use up or find out another's.
+fn visitors_own(visitor: &Visitor, idempotency_key: String) -> String {
+    if visitor.is_anybody() {
+        return idempotency_key;
+    }
+    let hash = Sha256::new()
+        .chain_update(visitor.name())
+        .chain_update([0])
+        .chain_update(&idempotency_key)
+        .finalize();
+    URL_SAFE_NO_PAD.encode(hash)
 }
 
 fn answer(key: &Key, units: u64, outcome: SpendOutcome) -> Result<Response, Problem> {

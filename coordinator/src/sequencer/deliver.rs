@@ -11,7 +11,7 @@ use leasehold_key::Key;
 use leasehold_ledger::{
     Ledger, Standing,
     entry::{Grant, SessionId},
-    outcome::{Applied, Code, CommandOutcome, CommandRefusal, Refusal, SyncOutcome},
+    outcome::{Applied, Code, CommandOutcome, CommandRefusal, Refusal, SpendOutcome, SyncOutcome},
 };
 use tokio::sync::oneshot;
 
@@ -20,7 +20,13 @@ use super::{
     event::{Answer, Event, Opened, StreamCode, StreamRefusal},
     item::{Accepted, Link, StreamId},
     plan::{Slot, Told},
-    streams::{KeySlot, turn_away},
+    streams::{KeySlot, Stream, turn_away},
+};
+
+/// What is said of a key that no budget matches, and of one that may not be seen.
+pub(super) const NO_BUDGET: Refusal = Refusal {
+    code: Code::NoBudget,
+    retry_after_us: None,
 };
 
 impl<L: Log> Sequencer<L> {
@@ -43,6 +49,18 @@ impl<L: Log> Sequencer<L> {
                     };
                     // Whoever asked may have stopped waiting.
                     drop(reply.send(outcome));
+                }
+                Slot::Unseen {
+                    reply,
+                    idempotency_key,
+                } => {
+                    let is_reused = idempotency_key.is_some_and(|name| ledger.knows_spend(&name));
+                    let outcome = if is_reused {
+                        CommandOutcome::Refused(CommandRefusal::IdempotencyKeyReused)
+                    } else {
+                        CommandOutcome::Spent(SpendOutcome::without_budget())
+                    };
+                    drop(reply.send(Ok(outcome)));
                 }
                 Slot::Open {
                     stream,
@@ -229,10 +247,15 @@ impl<L: Log> Sequencer<L> {
                     retry_after_us: None,
                 };
                 Some((refusal, 0))
+            } else if reported.wants_unseen {
+                metrics::counter!("leasehold_refusals_total", "code" => NO_BUDGET.code.as_str())
+                    .increment(1);
+                pushes.answer(session, &reported.key);
+                Some((NO_BUDGET, 0))
             } else {
                 pushes.answer(session, &reported.key)
             };
-            let standing = ledger.standing(session, &reported.key, applied.now_us);
+            let standing = standing(ledger, entry, &reported.key, applied.now_us);
             if reported.done && standing.lease.is_none() {
                 entry.keys.remove(&reported.key);
             }
@@ -270,11 +293,16 @@ impl<L: Log> Sequencer<L> {
             let basis_seq = entry.seq;
             let mut answers = Vec::with_capacity(keys.len());
             for (key, refusal, is_anew) in keys {
+                // Of a key without a budget nobody would hear anything but that.
+                let is_no_budget = refusal.is_some_and(|(refusal, _)| refusal == NO_BUDGET);
+                if !is_no_budget && !entry.sight().reaches(&key) {
+                    continue;
+                }
+                let standing = standing(ledger, entry, &key, now_us);
                 let Some(slot) = entry.keys.get_mut(&key) else {
                     continue;
                 };
                 let key_id = slot.key_id;
-                let standing = ledger.standing(session, &key, now_us);
                 let valid_us = self.calendars.valid_us(standing.policy.as_deref());
                 answers.push(Answer {
                     valid_us,
@@ -393,6 +421,21 @@ impl Pushes {
                 (session, keys)
             })
             .collect()
+    }
+}
+
+/// How things stand with a key for a stream; with one that it may not see, as with a key
+/// that no budget matches.
+fn standing(ledger: &Ledger, entry: &Stream, key: &Key, now_us: u64) -> Standing {
+    let standing = ledger.standing(entry.session, key, now_us);
+    if entry.sight().reaches(key) {
+        return standing;
+    }
+    Standing {
+        holders: u64::from(standing.lease.is_some()),
+        lease: standing.lease,
+        policy: None,
+        free: 0,
     }
 }
 

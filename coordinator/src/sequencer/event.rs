@@ -101,6 +101,8 @@ pub(crate) enum StreamCode {
     SessionExpired,
     Superseded,
     IdentityMismatch,
+    /// Whoever speaks is nobody any more: revoked, expired, or something else by now.
+    Unauthenticated,
     TooManySessions,
     BadMessage,
     ShuttingDown,
@@ -113,6 +115,7 @@ impl StreamCode {
             Self::SessionExpired => "session_expired",
             Self::Superseded => "superseded",
             Self::IdentityMismatch => "identity_mismatch",
+            Self::Unauthenticated => "unauthenticated",
             Self::TooManySessions => "too_many_sessions",
             Self::BadMessage => "bad_message",
             Self::ShuttingDown => "shutting_down",

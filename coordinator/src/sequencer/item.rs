@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{SubmitError, event::Event};
+use crate::access::Sight;
 
 /// So many ages take as much of an entry as one report: an entry's length in bytes
 /// is bounded with its weight.
@@ -37,6 +38,8 @@ pub(crate) enum Item {
         /// under way.
         permit: OwnedSemaphorePermit,
     },
+    /// Whoever speaks on the stream may use other keys than before.
+    Sight { stream: StreamId },
     /// The stream has ended.
     Gone { stream: StreamId },
     /// An operator's command, or a central spend.
@@ -46,6 +49,9 @@ pub(crate) enum Item {
 /// A command and who waits for its outcome.
 pub(crate) struct CommandItem {
     pub(crate) command: Command,
+    /// A spend of a key that whoever asks may not see: it goes the way of all others, and
+    /// is decided as if no budget matched the key.
+    pub(crate) is_unseen: bool,
     pub(crate) reply: oneshot::Sender<Result<CommandOutcome, SubmitError>>,
 }
 
@@ -55,6 +61,8 @@ pub(crate) struct Link {
     pub(crate) events: mpsc::Sender<Event>,
     /// Cancelled when the stream is to end.
     pub(crate) end: CancellationToken,
+    /// The keys that whoever speaks may use.
+    pub(crate) sight: Sight,
 }
 
 /// What the reading half needs to know of its session.

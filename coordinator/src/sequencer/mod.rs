@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     calendars::Calendars,
     event::{Event, StreamCode, StreamRefusal},
-    item::{CommandItem, Item},
+    item::{CommandItem, Item, StreamId},
     plan::Members,
     pool::{Pool, Work},
     round::RoundError,
@@ -142,6 +142,8 @@ pub(crate) struct Sequencer<L> {
     calendars: Calendars,
     /// Keys whose rule was edited, or of which units came free by hand or with a period, with the sessions that are to hear of it yet.
     edited: VecDeque<(SessionId, Key)>,
+    /// Keys that sessions wanted units of and may not see any more.
+    unseen: Vec<(SessionId, Key)>,
     initial_settings: Settings,
     /// What shadow policies would have refused.
     shadowed: Shadowed,
@@ -167,6 +169,7 @@ impl<L: Log> Sequencer<L> {
             allotter: Allotter::new(),
             calendars: Calendars::default(),
             edited: VecDeque::new(),
+            unseen: Vec::new(),
             initial_settings,
             shadowed,
         }
@@ -241,6 +244,7 @@ impl<L: Log> Sequencer<L> {
         self.shadowed.begin(reign.term);
         // Every stream is a new one and will be told what is in force.
         self.edited.clear();
+        self.unseen.clear();
         self.calendars = Calendars::default();
         let log = self.log.clone();
         log.with_ledger(|ledger| self.calendars.refresh(ledger));
@@ -280,6 +284,8 @@ impl<L: Log> Sequencer<L> {
             let is_due = more_due
                 || !self.pool.is_empty()
                 || !self.commands.is_empty()
+                || !self.edited.is_empty()
+                || !self.unseen.is_empty()
                 || self.allotter.is_due(now_us)
                 || self.is_period_due(now_us)
                 || (needs_time && tick_us <= now_us);
@@ -378,7 +384,11 @@ impl<L: Log> Sequencer<L> {
     /// cluster new or finds it done.
     fn do_first(&mut self, command: Command) {
         let (reply, _) = oneshot::channel();
-        self.commands.push_front(CommandItem { command, reply });
+        self.commands.push_front(CommandItem {
+            command,
+            is_unseen: false,
+            reply,
+        });
     }
 
     /// An entry failed: waits until the replica says who leads now, so that
@@ -436,6 +446,7 @@ impl<L: Log> Sequencer<L> {
                     self.pool.push(stream, Work::Message { message, permit });
                 }
             }
+            Item::Sight { stream } => self.look_anew(stream),
             Item::Gone { stream } => {
                 self.pool.drop_stream(stream);
                 self.streams.remove(stream);
@@ -443,6 +454,23 @@ impl<L: Log> Sequencer<L> {
             }
             Item::Command(command) => self.commands.push_back(command),
         }
+    }
+
+    /// Whoever speaks on a stream may use other keys than before: what they wanted of those
+    /// that they may not is void, and they hear so.
+    fn look_anew(&mut self, stream: StreamId) {
+        let Some(entry) = self.streams.get_mut(stream) else {
+            return;
+        };
+        let session = entry.session;
+        let (lost, found) = entry.look_anew();
+        for key in lost {
+            if self.allotter.forget(session, &key) {
+                self.unseen.push((session, key));
+            }
+        }
+        self.edited
+            .extend(found.into_iter().map(|key| (session, key)));
     }
 
     fn detach(&mut self) {

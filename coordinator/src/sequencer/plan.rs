@@ -56,6 +56,11 @@ pub(super) enum Slot {
         reply: oneshot::Sender<Result<CommandOutcome, SubmitError>>,
         command: usize,
     },
+    /// A spend of a key that whoever asks may not see.
+    Unseen {
+        reply: oneshot::Sender<Result<CommandOutcome, SubmitError>>,
+        idempotency_key: Option<String>,
+    },
 }
 
 /// A key that a sync reported.
@@ -66,6 +71,8 @@ pub(super) struct Told {
     pub(super) report: Option<usize>,
     /// The client has nothing of it any more and wants nothing.
     pub(super) done: bool,
+    /// It may not be seen by whoever speaks, who wants some of it.
+    pub(super) wants_unseen: bool,
 }
 
 /// What the members of the cluster were heard to say.
@@ -139,17 +146,39 @@ impl<L: Log> Sequencer<L> {
             }
         }
         let allowed = ledger.format_version();
-        for CommandItem { command, reply } in commands {
+        for item in commands {
+            let CommandItem {
+                command,
+                is_unseen,
+                reply,
+            } = item;
             let needed = command.format_version();
             let is_newer = needed > allowed && !matches!(command, Command::RaiseFormat { .. });
             if is_newer && members.format_version >= Some(needed) {
                 // The next entry raises what may be written, the one after has this.
-                self.commands.push_back(CommandItem { command, reply });
+                self.commands.push_back(CommandItem {
+                    command,
+                    is_unseen,
+                    reply,
+                });
                 continue;
             }
             let command = written_as_allowed(command, allowed);
             if is_newer && command.format_version() > allowed {
                 drop(reply.send(Err(SubmitError::MemberTooOld { needed, allowed })));
+                continue;
+            }
+            if is_unseen {
+                let idempotency_key = match command {
+                    Command::SpendOnce {
+                        idempotency_key, ..
+                    } => Some(idempotency_key),
+                    _ => None,
+                };
+                plan.slots.push(Slot::Unseen {
+                    reply,
+                    idempotency_key,
+                });
                 continue;
             }
             plan.rules_change |= changes_rules(&command);
@@ -220,7 +249,14 @@ impl<L: Log> Sequencer<L> {
                 level.want = 0;
                 level.waiting = 0;
             }
-            self.allotter.hear(ledger, now_us, session, &key, &level);
+            // What may not be seen is never asked for. What was granted of it before is
+            // accounted for all the same.
+            let is_unseen = !entry.sight().reaches(&key);
+            if is_unseen {
+                self.allotter.forget(session, &key);
+            } else {
+                self.allotter.hear(ledger, now_us, session, &key, &level);
+            }
             entry
                 .keys
                 .entry(key.clone())
@@ -236,6 +272,7 @@ impl<L: Log> Sequencer<L> {
                 key_id,
                 report: position,
                 done: level.last && level.want == 0,
+                wants_unseen: is_unseen && level.want > 0,
             });
         }
         plan.reports += told.len();

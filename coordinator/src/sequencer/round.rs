@@ -15,7 +15,7 @@ use leasehold_ledger::{
 
 use super::{
     Log, Reign, Sequencer, SubmitError,
-    deliver::{Pushes, expired},
+    deliver::{NO_BUDGET, Pushes, expired},
     event::Event,
     item::CommandItem,
     plan::{Members, Plan, Slot},
@@ -106,6 +106,9 @@ impl<L: Log> Sequencer<L> {
             let edited = self.edited.len().min(EDITS_TOLD_MAX);
             for (session, key) in self.edited.drain(..edited) {
                 pushes.tell(session, key);
+            }
+            for (session, key) in self.unseen.drain(..) {
+                pushes.refuse(session, key, NO_BUDGET);
             }
             self.tell_of_newcomers(ledger, &grants, &applied.grants, &mut pushes);
             for (key, command) in &decided {
@@ -269,7 +272,9 @@ fn fail(slots: Vec<Slot>, error: &ProposeError) -> RoundError {
         .map_or_else(String::new, |leader| leader.client_url.clone());
     for slot in slots {
         match slot {
-            Slot::Command { reply, .. } => drop(reply.send(Err(answer.clone()))),
+            Slot::Command { reply, .. } | Slot::Unseen { reply, .. } => {
+                drop(reply.send(Err(answer.clone())))
+            }
             Slot::Open { link, .. } | Slot::Resume { link, .. } => {
                 turn_away(&link, Event::Moved(moved.clone()));
             }

@@ -11,6 +11,7 @@ use super::{
     event::{Event, StreamCode, StreamRefusal},
     item::{Link, StreamId},
 };
+use crate::access::Sight;
 
 /// What a stream calls a key, and what it was told of it.
 #[derive(Debug)]
@@ -27,6 +28,27 @@ pub(crate) struct Stream {
     /// The latest sync of it that was applied.
     pub(crate) seq: u64,
     pub(crate) keys: HashMap<Key, KeySlot>,
+}
+
+impl Stream {
+    /// The keys that whoever speaks may use.
+    pub(crate) const fn sight(&self) -> &Sight {
+        &self.link.sight
+    }
+
+    /// Takes note that other keys may be used than before. Gives those that may not be seen
+    /// any more, and those that may again.
+    pub(crate) fn look_anew(&mut self) -> (Vec<Key>, Vec<Key>) {
+        let (mut lost, mut found) = (Vec::new(), Vec::new());
+        for (key, slot) in &mut self.keys {
+            if self.link.sight.reaches(key) {
+                found.extend(slot.policy.is_none().then(|| key.clone()));
+            } else if slot.policy.take().is_some() {
+                lost.push(key.clone());
+            }
+        }
+        (lost, found)
+    }
 }
 
 /// All of them.

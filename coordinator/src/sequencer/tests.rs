@@ -179,7 +179,14 @@ async fn cluster_time_of_an_entry_is_read_after_its_last_item_was_taken() {
     let spend = |units| {
         let (reply, outcome) = oneshot::channel();
         let command = Command::Spend { key: key(), units };
-        (Item::Command(CommandItem { command, reply }), outcome)
+        (
+            Item::Command(CommandItem {
+                command,
+                is_unseen: false,
+                reply,
+            }),
+            outcome,
+        )
     };
     let (first, first_outcome) = spend(1);
     let (last, last_outcome) = spend(2);

@@ -21,7 +21,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::sequencer::item::{Item, Link, StreamId};
+use crate::{
+    access::{Access, Vigil, Visitor},
+    sequencer::item::{Item, Link, StreamId},
+};
 
 /// The longest message from a client, in bytes.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -63,6 +66,7 @@ pub struct Service {
     streams: Arc<Semaphore>,
     next_stream: Arc<AtomicU64>,
     stop: CancellationToken,
+    access: Access,
 }
 
 impl Service {
@@ -72,6 +76,15 @@ impl Service {
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             next_stream: Arc::new(AtomicU64::new(1)),
             stop,
+            access: Access::for_everybody(),
+        }
+    }
+
+    /// The same, for whom a gate before it lets in.
+    pub(crate) fn behind(self, access: &Access) -> Self {
+        Self {
+            access: access.clone(),
+            ..self
         }
     }
 
@@ -83,6 +96,7 @@ impl Service {
     /// told.
     fn serve<S>(
         &self,
+        visitor: &Visitor,
         messages: S,
     ) -> Result<impl Stream<Item = Result<CoordinatorMessage, Status>> + Send + use<S>, Status>
     where
@@ -94,13 +108,16 @@ impl Service {
         // Only distinct, never compared with anything else: no ordering is needed.
         let stream = StreamId(self.next_stream.fetch_add(1, Ordering::Relaxed));
         let (events, told) = mpsc::channel(EVENTS_MAX);
+        let vigil = Vigil::over(visitor);
         let link = Link {
             events,
             end: self.stop.child_token(),
+            sight: vigil.sight(),
         };
-        let reader = reader::Reader::new(stream, self.queue.clone(), link);
+        let identity = visitor.name().to_owned();
+        let reader = reader::Reader::new(stream, identity, self.queue.clone(), link);
         tokio::spawn(async move {
-            reader.run(messages).await;
+            reader.run(messages, vigil).await;
             drop(place);
         });
         Ok(ReceiverStream::new(told).map(|event| Ok(convert::event(event))))
@@ -115,6 +132,12 @@ impl Leasehold for Service {
         &self,
         request: Request<Streaming<ClientMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        Ok(Response::new(self.serve(request.into_inner())?.boxed()))
+        // Whoever came by no gate is nobody, where there should be one.
+        let visitor = self
+            .access
+            .visitor(request.extensions())
+            .ok_or_else(|| Status::unauthenticated("nobody said who asks"))?;
+        let told = self.serve(&visitor, request.into_inner())?;
+        Ok(Response::new(told.boxed()))
     }
 }

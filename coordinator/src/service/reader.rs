@@ -13,9 +13,12 @@ use super::{
     convert::{self, BadMessage},
     key_ids::KeyIds,
 };
-use crate::sequencer::{
-    event::{Event, StreamCode, StreamRefusal},
-    item::{Item, Link, Message, StreamId},
+use crate::{
+    access::{Change, Vigil},
+    sequencer::{
+        event::{Event, StreamCode, StreamRefusal},
+        item::{Item, Link, Message, StreamId},
+    },
 };
 
 /// How long a stream may take to say its first word.
@@ -26,6 +29,8 @@ const MESSAGES_UNDER_WAY_MAX: usize = 32;
 /// Reads one stream until either side ends it.
 pub(super) struct Reader {
     stream: StreamId,
+    /// Who speaks, as the gate found.
+    identity: String,
     queue: mpsc::Sender<Item>,
     events: mpsc::Sender<Event>,
     end: CancellationToken,
@@ -33,9 +38,15 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(stream: StreamId, queue: mpsc::Sender<Item>, link: Link) -> Self {
+    pub(super) fn new(
+        stream: StreamId,
+        identity: String,
+        queue: mpsc::Sender<Item>,
+        link: Link,
+    ) -> Self {
         Self {
             stream,
+            identity,
             queue,
             events: link.events.clone(),
             end: link.end.clone(),
@@ -43,25 +54,35 @@ impl Reader {
         }
     }
 
-    pub(super) async fn run<S>(mut self, mut messages: S)
+    pub(super) async fn run<S>(mut self, mut messages: S, mut vigil: Vigil)
     where
         S: Stream<Item = Result<ClientMessage, Status>> + Send + Unpin,
     {
         let end = self.end.clone();
         let events = self.events.clone();
+        let (stream, queue) = (self.stream, self.queue.clone());
+        let read = async {
+            self.read(&mut messages)
+                .await
+                .map_err(|BadMessage(detail)| StreamRefusal {
+                    code: StreamCode::BadMessage,
+                    detail,
+                })
+        };
         let told = tokio::select! {
             biased;
             // The sequencer ended it, the process stops, or the client is gone:
             // nothing is left to say.
             () = end.cancelled() => Ok(()),
             () = events.closed() => Ok(()),
-            told = self.read(&mut messages) => told,
+            () = watch_over(&mut vigil, stream, &queue) => Err(StreamRefusal {
+                code: StreamCode::Unauthenticated,
+                detail: "what this stream proved its identity by does not stand any more".to_owned(),
+            }),
+            told = read => told,
         };
-        if let Err(BadMessage(detail)) = told {
-            let refusal = Event::Refused(StreamRefusal {
-                code: StreamCode::BadMessage,
-                detail,
-            });
+        if let Err(refusal) = told {
+            let refusal = Event::Refused(refusal);
             // A full buffer only loses the reason: the stream ends all the same.
             drop(self.events.try_send(refusal));
         }
@@ -92,8 +113,7 @@ impl Reader {
         let Some(Kind::Open(open)) = first.kind else {
             return Err(BadMessage("the first message must be open".to_owned()));
         };
-        // Nothing is authenticated yet: everybody is the same, empty identity.
-        let identity = String::new();
+        let identity = self.identity.clone();
         let open = convert::open(open, identity.clone())?;
         let Some(link) = self.link.take() else {
             return Ok(());
@@ -150,6 +170,18 @@ impl Reader {
             if self.queue.send(item).await.is_err() {
                 return Ok(());
             }
+        }
+    }
+}
+
+/// Returns once whoever speaks is nobody any more; tells the sequencer whenever they may
+/// use other keys than before.
+async fn watch_over(vigil: &mut Vigil, stream: StreamId, queue: &mpsc::Sender<Item>) {
+    loop {
+        match vigil.change().await {
+            Change::Gone => return,
+            // When the sequencer is gone, so is everything else.
+            Change::Keys => drop(queue.send(Item::Sight { stream }).await),
         }
     }
 }

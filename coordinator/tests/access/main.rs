@@ -10,4 +10,7 @@
 
 mod ground;
 mod identities;
+mod keys;
 mod routes;
+mod sessions;
+mod stream;

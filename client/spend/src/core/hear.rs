@@ -97,11 +97,13 @@ impl ClientCore {
             // Another process goes on with this session, or may not: its books
             // are no longer ours to settle.
             "superseded" => self.lose_session(false),
-            "identity_mismatch" => {
-                // It may be one to settle that is not ours, and never will be.
-                self.settles.clear();
+            // The session was opened as somebody else, whom nobody here is any more.
+            "identity_mismatch" if matches!(self.phase, Phase::Opening { .. }) => {
                 self.lose_session(false);
+                at_once = true;
             }
+            // One to settle is not ours, and never will be. The one that is open is.
+            "identity_mismatch" => self.settles.clear(),
             _ => {}
         }
         self.go_down(now);

@@ -67,7 +67,7 @@ pub(super) fn spend(
 fn decide(ledger: &mut Ledger, key: &Key, units: u64, remembers: bool) -> SpendOutcome {
     let now_us = ledger.now_us;
     let Some(binding) = binding_of(ledger, key) else {
-        return without_budget();
+        return SpendOutcome::without_budget();
     };
     let binding = Arc::clone(binding);
     if ledger.accounts.get(key).is_none() {
@@ -97,7 +97,7 @@ fn decide(ledger: &mut Ledger, key: &Key, units: u64, remembers: bool) -> SpendO
         (Some(account), Some(admitted)) => {
             outcome(account, ledger, units, admitted, &binding.policy, now_us)
         }
-        _ => without_budget(),
+        _ => SpendOutcome::without_budget(),
     }
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn foretell(
     asker: Asker,
 ) -> SpendOutcome {
     let Some((mut account, room)) = account_at(ledger, key, now_us) else {
-        return without_budget();
+        return SpendOutcome::without_budget();
     };
     let policy = Arc::clone(&account.binding.policy);
     let room = Room {
@@ -148,17 +148,6 @@ pub(crate) fn account_at(ledger: &Ledger, key: &Key, now_us: u64) -> Option<(Acc
             let account = Account::new(key.clone(), Arc::clone(binding), books, 0);
             Some((account, has_room(ledger, binding)))
         }
-    }
-}
-
-const fn without_budget() -> SpendOutcome {
-    SpendOutcome {
-        refusal: Some(refusal(Code::NoBudget, None)),
-        shadowed: None,
-        repeated: false,
-        free: 0,
-        policy: None,
-        reset_us: 0,
     }
 }
 

@@ -152,7 +152,11 @@ impl Bench {
         command: Command,
     ) -> oneshot::Receiver<Result<CommandOutcome, SubmitError>> {
         let (reply, outcome) = oneshot::channel();
-        let item = Item::Command(CommandItem { command, reply });
+        let item = Item::Command(CommandItem {
+            command,
+            is_unseen: false,
+            reply,
+        });
         self.queue.send(item).await.unwrap();
         outcome
     }
@@ -173,6 +177,7 @@ impl Bench {
             link: Link {
                 events,
                 end: end.clone(),
+                sight: crate::access::Sight::default(),
             },
             open: Open {
                 holder: "gw".to_owned(),
