@@ -26,6 +26,7 @@ use axum::{
 use leasehold_doors::{
     Caller, Door, Limits, Listener, ListenerFiles, ListenerTls, Pem, Places, Watch,
 };
+use leasehold_tests::AgentProcess;
 use serde_json::json;
 use tokio::{net::TcpListener, runtime::Runtime};
 
@@ -385,4 +386,112 @@ fn a_check_of_an_agents_configuration_reads_its_credentials() {
     assert_eq!(ran.code, 2, "{}", ran.said);
     assert!(ran.said.contains("coordinator.key"), "{}", ran.said);
     assert!(ran.said.contains("(unusable_credentials)"), "{}", ran.said);
+}
+
+/// A node of its own, started from what was printed; it ends when this is dropped.
+struct Served(std::process::Child);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// What stands between two marks of what was printed.
+fn between<'a>(printed: &'a str, from: &str, to: &str) -> &'a str {
+    let (_, rest) = printed.split_once(from).expect(printed);
+    rest.split_once(to).map_or(rest, |(part, _)| part)
+}
+
+#[test]
+fn what_cert_prints_is_all_that_a_node_an_agent_and_a_person_need() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().to_str().unwrap();
+    let cert = |words: &str| {
+        let words = words.replace("DIR", folder);
+        let made = run(LEASEHOLD, &words.split(' ').collect::<Vec<_>>(), &[]);
+        assert_eq!(made.code, 0, "{}", made.said);
+        made.said
+    };
+    cert("cert ca --out DIR");
+    let node = cert("cert node --ca-dir DIR --name node1 --host localhost");
+    let edge = cert("cert gateway --ca-dir DIR --name edge");
+    let ada = cert("cert operator --ca-dir DIR --name ada");
+
+    let identities = format!(
+        "{}\n{}\n",
+        between(&edge, "may spend:\n", "\nIn an agent's"),
+        between(&ada, "or viewer):\n", "\nThen:")
+    );
+    let identities_file = dir.path().join("identities.toml");
+    fs::write(&identities_file, identities).unwrap();
+    let data = dir.path().join("data");
+    let config = between(&node, "node's file:\n", "\0")
+        .replace("identities.toml", identities_file.to_str().unwrap());
+    let config = format!(
+        "listen = \"127.0.0.1:0\"\npeer_listen = \"127.0.0.1:0\"\ndata_dir = {data:?}\n{config}"
+    );
+    let file = dir.path().join("node.toml");
+    fs::write(&file, config).unwrap();
+    let log = fs::File::create(dir.path().join("log")).unwrap();
+    let served = Command::new(LEASEHOLD)
+        .args(["serve", "--config", file.to_str().unwrap()])
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let _served = Served(served);
+    let logged = || fs::read_to_string(dir.path().join("log")).unwrap();
+    let port = eventually(logged, || {
+        let text = fs::read_to_string(data.join("addresses.json")).ok()?;
+        let addresses: serde_json::Value = serde_json::from_str(&text).ok()?;
+        let (_, port) = addresses["client"].as_str()?.rsplit_once(':')?;
+        port.parse::<u16>().ok()
+    });
+
+    let url = format!("https://localhost:{port}");
+    let file = |name: &str| format!("{folder}/{name}");
+    let as_ = |who: &str, words: &str| {
+        let (certificate, key) = (file(&format!("{who}.pem")), file(&format!("{who}-key.pem")));
+        let env = [
+            ("LEASEHOLD_ENDPOINT", &*url),
+            ("LEASEHOLD_CA", &file("node-ca.pem")),
+            ("LEASEHOLD_CERT", &certificate),
+            ("LEASEHOLD_KEY", &key),
+        ];
+        run(LEASEHOLD, &words.split(' ').collect::<Vec<_>>(), &env)
+    };
+    eventually(logged, || {
+        let words = "budget set edge/* --limit 2 --window 1m";
+        (as_("ada", words).code == 0).then_some(())
+    });
+    let refused = as_("edge", "budget list");
+    assert_eq!(refused.code, 1, "{}", refused.said);
+    assert!(refused.said.contains("(forbidden)"), "{}", refused.said);
+
+    let coordinator = between(&edge, "agent's file:\n", "\0");
+    let coordinator = coordinator.replace("https://node1.internal:7070", &url);
+    let rules = "[listen]\ntcp = \"127.0.0.1:0\"\n[check]\nkey = \"edge/{header:x-key}\"\n";
+    let agent = dir.path().join("agent");
+    let agent = AgentProcess::start(Path::new(AGENT), &agent, &format!("{coordinator}\n{rules}"));
+    let agent = agent.unwrap();
+    agent.wait_ready(Duration::from_secs(60)).unwrap();
+    let statuses: Vec<u16> = (0..3)
+        .map(|_| agent.ask("/v1/check", &[("x-key", "acme")]).unwrap().status)
+        .collect();
+    assert_eq!(statuses, [204, 204, 429], "{}", agent.log());
+}
+
+/// Waits for somebody else, for a minute at most.
+fn eventually<T>(logged: impl Fn() -> String, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = std::time::Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        let waited = began.elapsed();
+        assert!(waited < Duration::from_secs(60), "{}", logged());
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
