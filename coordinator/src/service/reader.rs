@@ -7,9 +7,10 @@ use futures::{Stream, StreamExt};
 use leasehold_proto::v1::{ClientMessage, client_message::Kind};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::{
+    MESSAGE_BYTES_MAX,
     convert::{self, BadMessage},
     key_ids::KeyIds,
 };
@@ -189,5 +190,12 @@ async fn watch_over(vigil: &mut Vigil, stream: StreamId, queue: &mpsc::Sender<It
 /// A transport that fails has nobody left to tell, but a message that is too long
 /// or cannot be decoded is the client's to know of.
 fn unreadable(status: Status) -> BadMessage {
+    // tonic says so of nothing else that is read.
+    if status.code() == Code::OutOfRange {
+        metrics::counter!("leasehold_refused_total", "limit" => "message_bytes_max").increment(1);
+        return BadMessage(format!(
+            "a message has more than {MESSAGE_BYTES_MAX} bytes: send less at once"
+        ));
+    }
     BadMessage(status.message().to_owned())
 }

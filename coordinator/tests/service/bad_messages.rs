@@ -207,7 +207,12 @@ async fn a_message_that_is_too_long_ends_its_stream_and_no_other() {
     gateway
         .say_sync(vec![report(1, &"x".repeat(5 * 1024 * 1024))])
         .await;
-    assert_eq!(gateway.refused().await.code, "bad_message");
+    let refused = gateway.refused().await;
+    assert_eq!(refused.code, "bad_message");
+    assert!(
+        refused.detail.contains("more than 4194304 bytes"),
+        "{refused:?}"
+    );
     assert!(other.sync(Vec::new()).await.renewed);
     coordinator.stop().await;
 }
