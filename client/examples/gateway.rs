@@ -4,7 +4,8 @@
 //! ```sh
 //! cargo run -p leasehold-client --example gateway -- acme/orders.read 50
 //! ```
-//! asks for `acme/orders.read` fifty times a second, for ten seconds.
+//! asks for `acme/orders.read` fifty times a second, for ten seconds. `LEASEHOLD_ENDPOINT`
+//! names a coordinator, `LEASEHOLD_CA` and `LEASEHOLD_TOKEN_FILE` whom it trusts and who it is.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,11 +19,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let endpoint = std::env::var("LEASEHOLD_ENDPOINT");
     let endpoint = endpoint.unwrap_or_else(|_| "http://127.0.0.1:7070".to_owned());
 
-    let client = Client::builder()
-        .endpoint(endpoint)
-        .holder("gateway")
-        .connect()
-        .await?;
+    let mut builder = Client::builder().endpoint(endpoint).holder("gateway");
+    if let Ok(ca) = std::env::var("LEASEHOLD_CA") {
+        builder = builder.ca_file(ca);
+    }
+    if let Ok(token) = std::env::var("LEASEHOLD_TOKEN_FILE") {
+        builder = builder.token_file(token);
+    }
+    let client = builder.connect().await?;
     let budget = client.budget(&key)?;
     let mut told = BTreeMap::<String, u64>::new();
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / u32::try_from(per_second)?);

@@ -8,6 +8,7 @@ pub mod nemesis;
 pub mod power_cut;
 mod request_log;
 mod results;
+mod tls_cluster;
 
 pub use agent_process::{AgentProcess, HttpAnswer, ask_http};
 pub use gateway_process::{GatewayProcess, HIGH_LANE, Load, Manner, Summary};
@@ -15,6 +16,7 @@ pub use leasehold_checkers::{Admission, AdmissionLog, AdmissionWriter, Judgement
 pub use leasehold_coordinator::cli::demo::local_cluster::{Answer, Leader, LocalCluster};
 pub use request_log::{NotedRequest, RequestWriter, Told, read_requests};
 pub use results::{append_results, results_file};
+pub use tls_cluster::{ADMIN, TlsCluster, TlsNode, TlsStream, connect, until_closed};
 
 /// The host's raw monotonic clock, in nanoseconds: the one clock of all
 /// admission logs.
