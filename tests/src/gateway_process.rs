@@ -147,6 +147,29 @@ impl GatewayProcess {
         Self::start_noting(binary, holder, endpoints, loads, log, None)
     }
 
+    /// As `start`, over TLS: it trusts the authority of the file `ca`, and shows the token of
+    /// the other.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn start_as(
+        binary: &Path,
+        (ca, token_file): (&Path, &Path),
+        holder: &str,
+        endpoints: &[String],
+        loads: &[Load],
+        log: PathBuf,
+    ) -> io::Result<Self> {
+        let mut command = command(binary, holder, endpoints, loads, &log);
+        command.arg("--ca").arg(ca);
+        command.arg("--token-file").arg(token_file);
+        Ok(Self {
+            child: command.spawn()?,
+            log,
+            history: None,
+        })
+    }
+
     /// As `start`; what it did beside admitting goes to `history`.
     ///
     /// # Errors

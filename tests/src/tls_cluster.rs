@@ -34,6 +34,7 @@ pub const ADMIN: &str = "ops";
 #[derive(Debug)]
 pub struct TlsNode {
     child: Child,
+    config: PathBuf,
     log: PathBuf,
     /// Where gateways and operators connect.
     pub client: SocketAddr,
@@ -116,17 +117,10 @@ impl TlsCluster {
                 ),
             )?;
             let log = cluster.dir().join(format!("{name}.log"));
-            let child = Command::new(binary)
-                .arg("serve")
-                .arg("--config")
-                .arg(&config)
-                .current_dir(cluster.dir())
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(File::create(&log)?)
-                .spawn()?;
+            let child = serve(binary, cluster.dir(), &config, &log)?;
             cluster.nodes.push(TlsNode {
                 child,
+                config,
                 log,
                 client: SocketAddr::from(([127, 0, 0, 1], *client)),
                 peer: SocketAddr::from(([127, 0, 0, 1], *peer)),
@@ -135,6 +129,43 @@ impl TlsCluster {
         }
         cluster.wait_ready(Duration::from_secs(60))?;
         Ok(cluster)
+    }
+
+    /// Kills a node with SIGKILL, and starts it again on its folder.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn kill_and_restart(&mut self, node: usize) -> io::Result<()> {
+        let dir = self.dir().to_owned();
+        let node = &mut self.nodes[node];
+        // An error here says that it has ended already.
+        let _ = node.child.kill();
+        node.child.wait()?;
+        node.child = serve(&self.binary, &dir, &node.config, &node.log)?;
+        Ok(())
+    }
+
+    /// Who leads, as the first node that can say says: its position, from 0.
+    ///
+    /// # Errors
+    /// When nobody says so in time.
+    pub fn leader(&self, within: Duration) -> io::Result<usize> {
+        let token = self.token(ADMIN)?;
+        let give_up = Instant::now() + within;
+        loop {
+            for node in 0..self.nodes.len() {
+                let answer = self.ask(node, "GET", "/v1/cluster", Some(token.trim()), "");
+                let said = answer.map(|answer| answer.json()).unwrap_or_default();
+                let leader = said["leader"].as_u64().and_then(|id| id.checked_sub(1));
+                if let Some(leader) = leader.and_then(|at| usize::try_from(at).ok()) {
+                    return Ok(leader);
+                }
+            }
+            if Instant::now() > give_up {
+                return Err(io::Error::other("nobody leads"));
+            }
+            thread::sleep(POLL);
+        }
     }
 
     /// The folder that has everything.
@@ -184,6 +215,16 @@ impl TlsCluster {
     /// # Errors
     /// When the command fails.
     pub fn create_token(&self, name: &str, flags: &[&str]) -> io::Result<String> {
+        let token = self.another_token(name, flags)?;
+        self.keep_token(name, &token)?;
+        Ok(token)
+    }
+
+    /// Creates a token that nobody keeps yet.
+    ///
+    /// # Errors
+    /// When the command fails.
+    pub fn another_token(&self, name: &str, flags: &[&str]) -> io::Result<String> {
         let identities = format!("{SECRETS}/identities.toml");
         let mut args = vec![
             "token",
@@ -194,17 +235,24 @@ impl TlsCluster {
             &identities,
         ];
         args.extend(flags);
-        let token = String::from_utf8_lossy(&self.run(&args)?.stdout)
-            .trim()
-            .to_owned();
+        let printed = self.run(&args)?.stdout;
+        Ok(String::from_utf8_lossy(&printed).trim().to_owned())
+    }
+
+    /// Puts a token into [`Self::token_file`], all of it at once.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn keep_token(&self, name: &str, token: &str) -> io::Result<()> {
+        let beside = self.secret(&format!("{name}.token.new"));
         let mut file = File::options()
             .create(true)
             .write(true)
             .truncate(true)
             .mode(0o600)
-            .open(self.token_file(name))?;
+            .open(&beside)?;
         io::Write::write_all(&mut file, token.as_bytes())?;
-        Ok(token)
+        fs::rename(beside, self.token_file(name))
     }
 
     /// Where an identity's token is.
@@ -278,6 +326,19 @@ impl TlsCluster {
         }
         Ok(())
     }
+}
+
+/// Starts a node of a cluster in this folder.
+fn serve(binary: &Path, dir: &Path, config: &Path, log: &Path) -> io::Result<Child> {
+    Command::new(binary)
+        .arg("serve")
+        .arg("--config")
+        .arg(config)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::options().create(true).append(true).open(log)?)
+        .spawn()
 }
 
 /// A connection over TLS.

@@ -11,3 +11,4 @@
 mod claims;
 mod floods;
 mod neighbour;
+mod rotation;

@@ -34,6 +34,12 @@ struct Flags {
     /// A coordinator's URL; may be repeated
     #[arg(long, required = true)]
     endpoint: Vec<String>,
+    /// The authority of coordinators with TLS
+    #[arg(long)]
+    ca: Option<PathBuf>,
+    /// The token that it shows them
+    #[arg(long)]
+    token_file: Option<PathBuf>,
     /// This gateway's name
     #[arg(long)]
     holder: String,
@@ -81,9 +87,15 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     if is_patient {
         take_pulse(Arc::clone(&shared));
     }
-    let builder = Client::builder()
+    let mut builder = Client::builder()
         .holder(flags.holder.as_str())
         .endpoints(flags.endpoint);
+    if let Some(ca) = flags.ca {
+        builder = builder.ca_file(ca);
+    }
+    if let Some(token_file) = flags.token_file {
+        builder = builder.token_file(token_file);
+    }
     let client = loop {
         match builder.clone().connect().await {
             Ok(client) => break Arc::new(client),
