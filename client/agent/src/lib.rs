@@ -12,6 +12,9 @@
 //! It knows the client crate and nothing of the coordinator's inside.
 
 mod agent;
+#[cfg(test)]
+#[path = "../../../doors/tests/authority/mod.rs"]
+mod authority;
 mod check;
 pub mod cli;
 mod config;

@@ -342,7 +342,11 @@ mod tests {
     use prost::Message;
     use tonic::codegen::Service;
 
+    use leasehold_doors::{Contents, Dialer, DialerFiles};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
+    use crate::authority::{Authority, Folder};
     use crate::rls::pb::{
         envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code},
         google::protobuf::value::Kind,
@@ -374,6 +378,45 @@ mod tests {
         });
         let (_, health_service) = tonic_health::server::health_reporter();
         router(&agent, health_service)
+    }
+
+    async fn told(port: u16, files: DialerFiles, path: &str) -> Result<String, io::Error> {
+        let contents = Contents::read(&files.sources());
+        let dialer = Dialer::read(&files, &[b"http/1.1"], &contents).unwrap();
+        let mut stream = dialer.dial("localhost", port).await?;
+        let question = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(question.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_shows_no_certificate_is_told_nothing_where_one_is_asked_for() {
+        let dir = Folder::new();
+        let (own, gateways) = (Authority::new("agents"), Authority::new("gateways"));
+        let (chain, key) = own.issue(&["localhost"]);
+        let file = |name, text: &str| dir.write(name, text).path.display().to_string();
+        let text = format!(
+            "[check]\nkey = \"edge\"\n[listen]\ntcp = \"127.0.0.1:0\"\n[listen.tls]\n\
+             certificate = {:?}\nkey = {:?}\nclient_ca = {:?}\n",
+            file("certificate", &chain),
+            file("key", &key),
+            file("client_ca", &gateways.pem)
+        );
+        let (path, texts) = (Path::new("agent.toml"), Texts::of(&text));
+        let config = Config::parse(path, &texts, false).unwrap();
+        let running = start(path, false, config, texts).await.unwrap();
+        let port = running.tcp.unwrap().port();
+        let gateway = || dir.dialer(&own, Some(gateways.issue(&["edge-1"])));
+        let answer = told(port, gateway(), "/metrics").await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        assert!(answer.contains("leasehold_agent_certificate_expires_seconds{"));
+        for nobody in [None, Some(own.issue(&["edge-1"]))] {
+            let answer = told(port, dir.dialer(&own, nobody), "/healthz").await;
+            assert!(answer.is_err(), "{answer:?}");
+        }
+        running.shutdown().await;
     }
 
     /// What the agent answers to the bytes of a question: HTTP's status, and the message.

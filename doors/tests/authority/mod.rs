@@ -1,5 +1,9 @@
 //! Certificates for tests, made where they are needed: here and in the coordinator's.
-#![allow(dead_code, reason = "not every test needs all of it")]
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    reason = "tests, and not every one needs all of it"
+)]
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, sync::Arc};
 
