@@ -74,6 +74,8 @@ async fn crowd() -> Crowd {
         identity("vera", "viewer", "", &viewer),
         identity("otto", "operator", "", &operator),
         expired.entry(Some("2020-01-01T00:00:00Z")),
+        // Known by a certificate, which nobody here shows.
+        "[[identity]]\nname = \"cora\"\nrole = \"admin\"\ncertificate = true\n".to_owned(),
     ]
     .concat();
     let node = Guarded::start(&others).await;
@@ -112,7 +114,7 @@ async fn crowd() -> Crowd {
         ),
         (
             "on behalf of somebody",
-            vec!["leasehold-on-behalf-of: ada".to_owned()],
+            vec!["leasehold-on-behalf-of: cora".to_owned()],
         ),
     ];
     Crowd {
