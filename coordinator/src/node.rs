@@ -5,6 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_doors::{Dialer, Kept};
+use leasehold_key::Key;
 use leasehold_ledger::{Ledger, entry::Command, outcome::CommandOutcome, settings::Settings};
 use leasehold_proto::v1::leasehold_server::LeaseholdServer;
 use tokio::{
@@ -14,7 +15,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    access::Access,
+    access::{Access, Spender, Visitor},
     raft::{
         ChangeError, ClusterStatus, Leadership, Member, ProposeError, Replica, ReplicaConfig, Role,
         StartError,
@@ -130,22 +131,26 @@ impl Node {
     /// # Errors
     /// See [`SubmitError`]; only `OutcomeUnknown` leaves open what happened.
     pub async fn submit(&self, command: Command) -> Result<CommandOutcome, SubmitError> {
-        self.put_in_log(command, false).await
+        self.put_in_log(command, false, None).await
     }
 
-    /// Does with a spend what [`Node::submit`] would, as if no budget matched its key: for
-    /// whoever may not see the key, and must not learn anything of it.
-    pub(crate) async fn submit_unseen(
+    /// Submits a spend for somebody. If they may not see its key, it is decided as if no
+    /// budget matched it, and they learn nothing of it.
+    pub(crate) async fn spend_for(
         &self,
+        visitor: &Visitor,
+        key: &Key,
         spend: Command,
     ) -> Result<CommandOutcome, SubmitError> {
-        self.put_in_log(spend, true).await
+        self.put_in_log(spend, !visitor.reaches(key), visitor.spender())
+            .await
     }
 
     async fn put_in_log(
         &self,
         command: Command,
         is_unseen: bool,
+        spender: Option<Spender>,
     ) -> Result<CommandOutcome, SubmitError> {
         if let Leadership::Following { leader } = &*self.leadership.borrow() {
             return Err(SubmitError::NotLeader {
@@ -156,6 +161,7 @@ impl Node {
         let item = Item::Command(CommandItem {
             command,
             is_unseen,
+            spender,
             reply,
         });
         match timeout(QUEUE_WAIT, self.queue.send(item)).await {

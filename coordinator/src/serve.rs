@@ -221,7 +221,7 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
     };
     let metrics = Metrics::install();
     let access = match &config.identities {
-        Some(path) => Access::by_file(path.clone())?,
+        Some(path) => Access::by_file(path.clone(), config.limits.per_identity)?,
         None => Access::for_everybody(),
     };
     let (stop, stopped) = watch::channel(false);

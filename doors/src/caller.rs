@@ -1,6 +1,10 @@
 //! The other end of a connection. Knows nothing of what it may do.
 
-use std::net::SocketAddr;
+use std::{
+    any::Any,
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+};
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::{extensions::GeneralName, prelude::*};
@@ -22,6 +26,25 @@ pub struct Certificate {
     pub name: String,
     /// Signed by the authority of the coordinators, not by the one of their clients.
     pub is_node: bool,
+}
+
+/// The connection on which a request came, for whoever counts connections by what is asked
+/// on them.
+#[derive(Clone, Debug, Default)]
+pub struct Connection(Arc<OnceLock<Box<dyn Any + Send + Sync>>>);
+
+impl Connection {
+    /// Whether something is kept on it.
+    #[must_use]
+    pub fn is_noted(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// Keeps something until the connection ends. What was kept first stays.
+    pub fn note(&self, what: impl Any + Send + Sync) {
+        // Two requests at once: one of them was first.
+        drop(self.0.set(Box::new(what)));
+    }
 }
 
 /// Whom a certificate names.

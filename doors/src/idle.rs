@@ -28,7 +28,7 @@ use tokio::{
 };
 use tower_service::Service;
 
-use crate::caller::Caller;
+use crate::caller::{Caller, Connection};
 
 /// What is asked on one connection, and when it was asked last.
 #[derive(Clone, Debug)]
@@ -153,6 +153,7 @@ pub(crate) struct Noted {
     router: Router,
     used: Use,
     caller: Arc<Caller>,
+    connection: Connection,
 }
 
 impl Noted {
@@ -161,6 +162,7 @@ impl Noted {
             router,
             used,
             caller: Arc::new(caller),
+            connection: Connection::default(),
         }
     }
 }
@@ -181,6 +183,7 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let at_work = self.used.begin(request.version());
         request.extensions_mut().insert(Caller::clone(&self.caller));
+        request.extensions_mut().insert(self.connection.clone());
         let answer = self.router.call(request);
         Box::pin(async move {
             let answer = answer.await?;

@@ -15,7 +15,7 @@ mod room;
 mod tls;
 
 pub use accept::{Door, Limits, Listener, Refused};
-pub use caller::{Caller, Certificate};
+pub use caller::{Caller, Certificate, Connection};
 pub use kept::{Contents, Kept, KeptError, Source, Watch};
 pub use pem::{Expiry, Pem, WARN_AHEAD};
 pub use room::{Place, Places};

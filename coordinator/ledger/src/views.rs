@@ -74,6 +74,12 @@ impl Ledger {
             .map(|account| self.view(&account))
     }
 
+    /// Whether a key has an account.
+    #[must_use]
+    pub fn has_account(&self, key: &Key) -> bool {
+        self.accounts.get(key).is_some()
+    }
+
     /// Accounts whose canonical key begins with `prefix`, ordered by key, from
     /// the first one after `after`.
     #[must_use]

@@ -11,12 +11,13 @@ use axum::{
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
 };
-use leasehold_doors::Caller;
+use leasehold_doors::{Caller, Connection};
 use metrics::counter;
 use tonic::Status;
 
 use super::{
     Access, Guarded,
+    crowd::{Taken, What},
     identity::Takes,
     register::{Proof, Unknown},
     rules,
@@ -117,11 +118,55 @@ async fn pass(State(access): State<Access>, mut request: Request, next: Next) ->
     if let Ok(name) = HeaderValue::from_str(visitor.name()) {
         request.headers_mut().insert(BY, name);
     }
+    let held = match guarded.make_room(&mut request, &visitor, takes) {
+        Ok(held) => held,
+        Err(what) => {
+            counter!("leasehold_refused_total", "limit" => what.limit()).increment(1);
+            let detail = format!(
+                "{} has as many as limits.{} allows; nothing was changed",
+                visitor.name(),
+                what.limit()
+            );
+            return refusal(is_grpc, Kind::TooManyRequests, &detail);
+        }
+    };
     request.extensions_mut().insert(visitor);
-    next.run(request).await
+    let answer = next.run(request).await;
+    drop(held);
+    answer
 }
 
 impl Guarded {
+    /// Counts what this request takes of the node. A stream's place goes with it.
+    fn make_room(
+        &self,
+        request: &mut Request,
+        visitor: &Visitor,
+        takes: Option<Takes>,
+    ) -> Result<Option<Taken>, What> {
+        let Some(known) = visitor.known() else {
+            return Ok(None);
+        };
+        let name = &known.identity.name;
+        let take = |what| self.crowd.take(what, name).ok_or(what);
+        let by_node = request
+            .extensions()
+            .get::<Caller>()
+            .and_then(|caller| caller.certificate.as_ref())
+            .is_some_and(|certificate| certificate.is_node);
+        let connection = request.extensions().get::<Connection>();
+        // A coordinator asks for many on one connection.
+        if let Some(connection) = connection.filter(|it| !by_node && !it.is_noted()) {
+            connection.note(take(What::Connection)?);
+        }
+        if takes == Some(Takes::Leasing) {
+            let place = take(What::Stream)?;
+            request.extensions_mut().insert(Arc::new(place));
+            return Ok(None);
+        }
+        take(What::Request).map(Some)
+    }
+
     /// Who asks. A token is looked at first, and decides if there is one.
     fn authenticate(&self, access: &Access, request: &Request) -> Result<Visitor, Unknown> {
         let headers = request.headers();

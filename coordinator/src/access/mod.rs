@@ -6,12 +6,12 @@
 //! Without an identities file everybody may everything, as nobody in particular: then only
 //! loopback or trusted hosts may reach the node, which the configuration sees to.
 
+mod crowd;
 mod gate;
 pub(crate) mod identity;
 pub(crate) mod register;
 pub(crate) mod rules;
 mod throttle;
-#[allow(dead_code, reason = "the command line that makes tokens comes next")]
 pub(crate) mod token;
 mod vigil;
 mod visitor;
@@ -22,12 +22,15 @@ use std::{path::PathBuf, sync::Arc};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+pub(crate) use crowd::Taken;
 pub(crate) use gate::on_behalf_of;
 pub use identity::{Identity, Role};
 pub use register::RegisterError;
 pub(crate) use vigil::{Change, Sight, Vigil};
-pub(crate) use visitor::Visitor;
+pub(crate) use visitor::{Spender, Visitor};
 
+use crate::config::PerIdentity;
+use crowd::Crowd;
 use register::Identities;
 use throttle::Throttle;
 
@@ -39,6 +42,7 @@ struct Guarded {
     path: PathBuf,
     identities: watch::Sender<Arc<Identities>>,
     throttle: Throttle,
+    crowd: Crowd,
     /// Why the file as it is now was not taken.
     problem: Mutex<Option<String>>,
 }
@@ -50,11 +54,11 @@ impl Access {
         Self(None)
     }
 
-    /// Only for whom the identities file names.
+    /// Only for whom the identities file names, each of whom takes no more than `limits`.
     ///
     /// # Errors
     /// When the file cannot be read or makes no sense.
-    pub fn by_file(path: PathBuf) -> Result<Self, RegisterError> {
+    pub fn by_file(path: PathBuf, limits: PerIdentity) -> Result<Self, RegisterError> {
         let identities = Identities::read(&path)?;
         watcher::taken(&path, &identities);
         let (identities, _) = watch::channel(Arc::new(identities));
@@ -62,6 +66,7 @@ impl Access {
             path,
             identities,
             throttle: Throttle::new(),
+            crowd: Crowd::new(limits),
             problem: Mutex::default(),
         }))))
     }

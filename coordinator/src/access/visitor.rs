@@ -22,6 +22,13 @@ pub(super) struct Known {
     pub(super) access: Access,
 }
 
+/// An identity, and how many accounts may be there because of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Spender {
+    pub(crate) identity: Arc<str>,
+    pub(crate) accounts_max: usize,
+}
+
 impl Visitor {
     /// Nobody in particular, who may everything.
     pub(crate) const fn anybody() -> Self {
@@ -34,6 +41,16 @@ impl Visitor {
             proof,
             access,
         })))
+    }
+
+    /// For whom units are asked and spent; none: for nobody in particular.
+    pub(crate) fn spender(&self) -> Option<Spender> {
+        let known = self.0.as_ref()?;
+        let guarded = known.access.0.as_ref()?;
+        Some(Spender {
+            identity: Arc::clone(&known.identity.name),
+            accounts_max: guarded.crowd.limits().accounts_max,
+        })
     }
 
     pub(super) const fn known(&self) -> Option<&Arc<Known>> {

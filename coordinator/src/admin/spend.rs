@@ -126,11 +126,7 @@ pub(super) async fn spend(
             idempotency_key: visitors_own(&visitor, idempotency_key),
         },
     };
-    let outcome = if visitor.reaches(&key) {
-        admin.node.submit(spend).await?
-    } else {
-        admin.node.submit_unseen(spend).await?
-    };
+    let outcome = admin.node.spend_for(&visitor, &key, spend).await?;
     match outcome {
         CommandOutcome::Refused(refusal) => Err(refusal.into()),
         CommandOutcome::Spent(outcome) => {
@@ -236,7 +232,9 @@ pub(super) fn why(key: &Key, units: u64, code: Code, free: u64, policy: Option<&
             )
         }
         (Code::TooManyAccounts, _) => {
-            "the budget has as many accounts as accounts_per_pattern_max allows".to_owned()
+            "as many accounts were opened as accounts_per_pattern_max or accounts_per_identity_max \
+             allows"
+                .to_owned()
         }
         (Code::TooManyIdempotencyKeys, _) => {
             "as many spends are known by their Idempotency-Key as idempotency_keys_max allows"

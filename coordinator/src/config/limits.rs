@@ -16,6 +16,8 @@ pub struct Limits {
     pub connections_per_address_max: usize,
     /// The most requests in flight.
     pub requests_max: usize,
+    /// And of one identity, where identities are told apart.
+    pub per_identity: PerIdentity,
     /// The most bytes of a request's head.
     pub header_bytes_max: usize,
     /// The most bytes of a path with its query.
@@ -30,12 +32,30 @@ pub struct Limits {
     pub idle: Duration,
 }
 
+/// What one identity may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerIdentity {
+    /// The most connections, of all listeners.
+    pub connections_max: usize,
+    /// The most sessions' streams.
+    pub streams_max: usize,
+    /// The most requests in flight.
+    pub requests_max: usize,
+    /// The most accounts that are there because it asked for units of them, as far as the
+    /// leader remembers.
+    pub accounts_max: usize,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLimits {
     pub(super) connections_max: u64,
     pub(super) connections_per_address_max: u64,
     pub(super) requests_max: u64,
+    pub(super) connections_per_identity_max: u64,
+    pub(super) streams_per_identity_max: u64,
+    pub(super) requests_per_identity_max: u64,
+    pub(super) accounts_per_identity_max: u64,
     pub(super) header_bytes_max: u64,
     pub(super) url_bytes_max: u64,
     pub(super) handshake_ms: u64,
@@ -50,6 +70,10 @@ impl Default for RawLimits {
             connections_max: 32_768,
             connections_per_address_max: 4_096,
             requests_max: 4_096,
+            connections_per_identity_max: 16_384,
+            streams_per_identity_max: 16_384,
+            requests_per_identity_max: 1_024,
+            accounts_per_identity_max: 500_000,
             header_bytes_max: 16_384,
             url_bytes_max: 8_192,
             handshake_ms: 10_000,
@@ -68,6 +92,12 @@ impl Default for Limits {
             connections_max: size(raw.connections_max),
             connections_per_address_max: size(raw.connections_per_address_max),
             requests_max: size(raw.requests_max),
+            per_identity: PerIdentity {
+                connections_max: size(raw.connections_per_identity_max),
+                streams_max: size(raw.streams_per_identity_max),
+                requests_max: size(raw.requests_per_identity_max),
+                accounts_max: size(raw.accounts_per_identity_max),
+            },
             header_bytes_max: size(raw.header_bytes_max),
             url_bytes_max: size(raw.url_bytes_max),
             handshake: Duration::from_millis(raw.handshake_ms),
@@ -98,6 +128,32 @@ impl RawLimits {
                 1 << 20,
             )?,
             requests_max: within("requests_max", self.requests_max, 1, 1 << 20)?,
+            per_identity: PerIdentity {
+                connections_max: within(
+                    "connections_per_identity_max",
+                    self.connections_per_identity_max,
+                    1,
+                    1 << 20,
+                )?,
+                streams_max: within(
+                    "streams_per_identity_max",
+                    self.streams_per_identity_max,
+                    1,
+                    1 << 20,
+                )?,
+                requests_max: within(
+                    "requests_per_identity_max",
+                    self.requests_per_identity_max,
+                    1,
+                    1 << 20,
+                )?,
+                accounts_max: within(
+                    "accounts_per_identity_max",
+                    self.accounts_per_identity_max,
+                    1,
+                    100_000_000,
+                )?,
+            },
             header_bytes_max: within("header_bytes_max", self.header_bytes_max, 8_192, 1 << 20)?,
             url_bytes_max: within("url_bytes_max", self.url_bytes_max, 1_024, 65_534)?,
             handshake: time("handshake_ms", self.handshake_ms, 600_000)?,

@@ -15,7 +15,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use leasehold_ledger::settings::{Settings, check_region};
 use thiserror::Error;
 
-pub use limits::Limits;
+pub use limits::{Limits, PerIdentity};
 pub use raw::ServeFlags;
 use raw::{Raw, RawMember};
 pub use tls::Tls;

@@ -19,14 +19,8 @@ use super::{
     Log, Sequencer, SubmitError,
     event::{Answer, Event, Opened, StreamCode, StreamRefusal},
     item::{Accepted, Link, StreamId},
-    plan::{Slot, Told},
+    plan::{NO_BUDGET, Slot, Told},
     streams::{KeySlot, Stream, turn_away},
-};
-
-/// What is said of a key that no budget matches, and of one that may not be seen.
-pub(super) const NO_BUDGET: Refusal = Refusal {
-    code: Code::NoBudget,
-    retry_after_us: None,
 };
 
 impl<L: Log> Sequencer<L> {
@@ -50,15 +44,19 @@ impl<L: Log> Sequencer<L> {
                     // Whoever asked may have stopped waiting.
                     drop(reply.send(outcome));
                 }
-                Slot::Unseen {
+                Slot::Withheld {
                     reply,
                     idempotency_key,
+                    refusal,
                 } => {
                     let is_reused = idempotency_key.is_some_and(|name| ledger.knows_spend(&name));
                     let outcome = if is_reused {
                         CommandOutcome::Refused(CommandRefusal::IdempotencyKeyReused)
                     } else {
-                        CommandOutcome::Spent(SpendOutcome::without_budget())
+                        CommandOutcome::Spent(SpendOutcome {
+                            refusal: Some(refusal),
+                            ..SpendOutcome::without_budget()
+                        })
                     };
                     drop(reply.send(Ok(outcome)));
                 }
@@ -247,11 +245,11 @@ impl<L: Log> Sequencer<L> {
                     retry_after_us: None,
                 };
                 Some((refusal, 0))
-            } else if reported.wants_unseen {
-                metrics::counter!("leasehold_refusals_total", "code" => NO_BUDGET.code.as_str())
+            } else if let Some(refusal) = reported.withheld {
+                metrics::counter!("leasehold_refusals_total", "code" => refusal.code.as_str())
                     .increment(1);
                 pushes.answer(session, &reported.key);
-                Some((NO_BUDGET, 0))
+                Some((refusal, 0))
             } else {
                 pushes.answer(session, &reported.key)
             };

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{SubmitError, event::Event};
-use crate::access::Sight;
+use crate::access::{Sight, Spender};
 
 /// So many ages take as much of an entry as one report: an entry's length in bytes
 /// is bounded with its weight.
@@ -52,6 +52,8 @@ pub(crate) struct CommandItem {
     /// A spend of a key that whoever asks may not see: it goes the way of all others, and
     /// is decided as if no budget matched the key.
     pub(crate) is_unseen: bool,
+    /// For whom it opens an account; none: for nobody in particular.
+    pub(crate) spender: Option<Spender>,
     pub(crate) reply: oneshot::Sender<Result<CommandOutcome, SubmitError>>,
 }
 
@@ -63,6 +65,8 @@ pub(crate) struct Link {
     pub(crate) end: CancellationToken,
     /// The keys that whoever speaks may use.
     pub(crate) sight: Sight,
+    /// For whom accounts are opened; none: for nobody in particular.
+    pub(crate) spender: Option<Spender>,
 }
 
 /// What the reading half needs to know of its session.

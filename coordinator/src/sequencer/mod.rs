@@ -10,6 +10,7 @@ mod deliver;
 pub(crate) mod event;
 pub(crate) mod item;
 mod log;
+mod openers;
 mod plan;
 mod pool;
 mod round;
@@ -32,6 +33,7 @@ use self::{
     calendars::Calendars,
     event::{Event, StreamCode, StreamRefusal},
     item::{CommandItem, Item, StreamId},
+    openers::Openers,
     plan::Members,
     pool::{Pool, Work},
     round::RoundError,
@@ -142,6 +144,8 @@ pub(crate) struct Sequencer<L> {
     calendars: Calendars,
     /// Keys whose rule was edited, or of which units came free by hand or with a period, with the sessions that are to hear of it yet.
     edited: VecDeque<(SessionId, Key)>,
+    /// For whom accounts were opened.
+    openers: Openers,
     /// Keys that sessions wanted units of and may not see any more.
     unseen: Vec<(SessionId, Key)>,
     initial_settings: Settings,
@@ -170,6 +174,7 @@ impl<L: Log> Sequencer<L> {
             calendars: Calendars::default(),
             edited: VecDeque::new(),
             unseen: Vec::new(),
+            openers: Openers::default(),
             initial_settings,
             shadowed,
         }
@@ -245,6 +250,7 @@ impl<L: Log> Sequencer<L> {
         // Every stream is a new one and will be told what is in force.
         self.edited.clear();
         self.unseen.clear();
+        self.openers = Openers::default();
         self.calendars = Calendars::default();
         let log = self.log.clone();
         log.with_ledger(|ledger| self.calendars.refresh(ledger));
@@ -387,6 +393,7 @@ impl<L: Log> Sequencer<L> {
         self.commands.push_front(CommandItem {
             command,
             is_unseen: false,
+            spender: None,
             reply,
         });
     }

@@ -5,7 +5,7 @@ use leasehold_key::Key;
 use leasehold_ledger::{
     FORMAT_VERSION, KINDS_SINCE, Ledger,
     entry::{Command, Entry, Rule, SessionId, Sync},
-    outcome::CommandOutcome,
+    outcome::{Code, CommandOutcome, Refusal},
     policy::Policy,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -16,6 +16,17 @@ use super::{
     item::{Accepted, CommandItem, KeyReport, Link, Message, Open, StreamId, SyncMessage},
     pool::Work,
     streams::{KeySlot, Streams, turn_away},
+};
+
+/// What is said of a key that no budget matches, and of one that may not be seen.
+pub(super) const NO_BUDGET: Refusal = Refusal {
+    code: Code::NoBudget,
+    retry_after_us: None,
+};
+/// What somebody is told for whom as many accounts were opened as may be.
+const TOO_MANY_ACCOUNTS: Refusal = Refusal {
+    code: Code::TooManyAccounts,
+    retry_after_us: Some(1_000_000),
 };
 
 /// Somebody who waits for the outcome of a part of the entry.
@@ -56,10 +67,11 @@ pub(super) enum Slot {
         reply: oneshot::Sender<Result<CommandOutcome, SubmitError>>,
         command: usize,
     },
-    /// A spend of a key that whoever asks may not see.
-    Unseen {
+    /// A spend that is refused whatever the books say.
+    Withheld {
         reply: oneshot::Sender<Result<CommandOutcome, SubmitError>>,
         idempotency_key: Option<String>,
+        refusal: Refusal,
     },
 }
 
@@ -71,8 +83,8 @@ pub(super) struct Told {
     pub(super) report: Option<usize>,
     /// The client has nothing of it any more and wants nothing.
     pub(super) done: bool,
-    /// It may not be seen by whoever speaks, who wants some of it.
-    pub(super) wants_unseen: bool,
+    /// What is wanted of it is refused whatever the books say.
+    pub(super) withheld: Option<Refusal>,
 }
 
 /// What the members of the cluster were heard to say.
@@ -150,6 +162,7 @@ impl<L: Log> Sequencer<L> {
             let CommandItem {
                 command,
                 is_unseen,
+                spender,
                 reply,
             } = item;
             let needed = command.format_version();
@@ -159,6 +172,7 @@ impl<L: Log> Sequencer<L> {
                 self.commands.push_back(CommandItem {
                     command,
                     is_unseen,
+                    spender,
                     reply,
                 });
                 continue;
@@ -168,16 +182,25 @@ impl<L: Log> Sequencer<L> {
                 drop(reply.send(Err(SubmitError::MemberTooOld { needed, allowed })));
                 continue;
             }
-            if is_unseen {
+            let withheld = match &command {
+                _ if is_unseen => Some(NO_BUDGET),
+                Command::Spend { key, .. } | Command::SpendOnce { key, .. } => {
+                    let may = self.openers.may_use(ledger, now_us, spender.as_ref(), key);
+                    (!may).then_some(TOO_MANY_ACCOUNTS)
+                }
+                _ => None,
+            };
+            if let Some(refusal) = withheld {
                 let idempotency_key = match command {
                     Command::SpendOnce {
                         idempotency_key, ..
                     } => Some(idempotency_key),
                     _ => None,
                 };
-                plan.slots.push(Slot::Unseen {
+                plan.slots.push(Slot::Withheld {
                     reply,
                     idempotency_key,
+                    refusal,
                 });
                 continue;
             }
@@ -251,8 +274,15 @@ impl<L: Log> Sequencer<L> {
             }
             // What may not be seen is never asked for. What was granted of it before is
             // accounted for all the same.
-            let is_unseen = !entry.sight().reaches(&key);
-            if is_unseen {
+            let withheld = if !entry.sight().reaches(&key) {
+                Some(NO_BUDGET)
+            } else if level.want > 0 && !self.openers.may_use(ledger, now_us, entry.spender(), &key)
+            {
+                Some(TOO_MANY_ACCOUNTS)
+            } else {
+                None
+            };
+            if withheld.is_some() {
                 self.allotter.forget(session, &key);
             } else {
                 self.allotter.hear(ledger, now_us, session, &key, &level);
@@ -272,7 +302,7 @@ impl<L: Log> Sequencer<L> {
                 key_id,
                 report: position,
                 done: level.last && level.want == 0,
-                wants_unseen: is_unseen && level.want > 0,
+                withheld: withheld.filter(|_| level.want > 0),
             });
         }
         plan.reports += told.len();

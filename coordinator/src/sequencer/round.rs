@@ -15,10 +15,10 @@ use leasehold_ledger::{
 
 use super::{
     Log, Reign, Sequencer, SubmitError,
-    deliver::{NO_BUDGET, Pushes, expired},
+    deliver::{Pushes, expired},
     event::Event,
     item::CommandItem,
-    plan::{Members, Plan, Slot},
+    plan::{Members, NO_BUDGET, Plan, Slot},
     streams::turn_away,
 };
 use crate::raft::{Member, ProposeError};
@@ -272,7 +272,7 @@ fn fail(slots: Vec<Slot>, error: &ProposeError) -> RoundError {
         .map_or_else(String::new, |leader| leader.client_url.clone());
     for slot in slots {
         match slot {
-            Slot::Command { reply, .. } | Slot::Unseen { reply, .. } => {
+            Slot::Command { reply, .. } | Slot::Withheld { reply, .. } => {
                 drop(reply.send(Err(answer.clone())))
             }
             Slot::Open { link, .. } | Slot::Resume { link, .. } => {

@@ -11,7 +11,7 @@ use super::{
     event::{Event, StreamCode, StreamRefusal},
     item::{Link, StreamId},
 };
-use crate::access::Sight;
+use crate::access::{Sight, Spender};
 
 /// What a stream calls a key, and what it was told of it.
 #[derive(Debug)]
@@ -34,6 +34,11 @@ impl Stream {
     /// The keys that whoever speaks may use.
     pub(crate) const fn sight(&self) -> &Sight {
         &self.link.sight
+    }
+
+    /// For whom accounts are opened.
+    pub(crate) const fn spender(&self) -> Option<&Spender> {
+        self.link.spender.as_ref()
     }
 
     /// Takes note that other keys may be used than before. Gives those that may not be seen

@@ -183,6 +183,7 @@ async fn cluster_time_of_an_entry_is_read_after_its_last_item_was_taken() {
             Item::Command(CommandItem {
                 command,
                 is_unseen: false,
+                spender: None,
                 reply,
             }),
             outcome,

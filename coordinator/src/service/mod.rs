@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
-    access::{Access, Vigil, Visitor},
+    access::{Access, Taken, Vigil, Visitor},
     sequencer::item::{Item, Link, StreamId},
 };
 
@@ -97,6 +97,7 @@ impl Service {
     fn serve<S>(
         &self,
         visitor: &Visitor,
+        counted: Option<Arc<Taken>>,
         messages: S,
     ) -> Result<impl Stream<Item = Result<CoordinatorMessage, Status>> + Send + use<S>, Status>
     where
@@ -113,12 +114,13 @@ impl Service {
             events,
             end: self.stop.child_token(),
             sight: vigil.sight(),
+            spender: visitor.spender(),
         };
         let identity = visitor.name().to_owned();
         let reader = reader::Reader::new(stream, identity, self.queue.clone(), link);
         tokio::spawn(async move {
             reader.run(messages, vigil).await;
-            drop(place);
+            drop((place, counted));
         });
         Ok(ReceiverStream::new(told).map(|event| Ok(convert::event(event))))
     }
@@ -137,7 +139,8 @@ impl Leasehold for Service {
             .access
             .visitor(request.extensions())
             .ok_or_else(|| Status::unauthenticated("nobody said who asks"))?;
-        let told = self.serve(&visitor, request.into_inner())?;
+        let counted = request.extensions().get::<Arc<Taken>>().cloned();
+        let told = self.serve(&visitor, counted, request.into_inner())?;
         Ok(Response::new(told.boxed()))
     }
 }

@@ -75,13 +75,18 @@ pub(crate) struct Guarded {
 impl Guarded {
     /// Starts one that knows `ada`, an administrator, and `others`.
     pub(crate) async fn start(others: &str) -> Self {
+        Self::start_with(others, "").await
+    }
+
+    /// The same, with more in the node's file.
+    pub(crate) async fn start_with(others: &str, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let admin = Token::new();
         let path = folder.path().join("identities.toml");
         let ada = identity("ada", "admin", "", &admin);
         std::fs::write(&path, format!("{ada}{others}")).unwrap();
         let file = folder.path().join("node.toml");
-        let text = format!("[auth]\nidentities = '{}'\n", path.display());
+        let text = format!("[auth]\nidentities = '{}'\n{more}", path.display());
         std::fs::write(&file, text).unwrap();
         let any = Some("127.0.0.1:0".parse().unwrap());
         let flags = ServeFlags {

@@ -11,6 +11,8 @@
 mod ground;
 mod identities;
 mod keys;
+mod limits;
 mod routes;
+mod secrets;
 mod sessions;
 mod stream;

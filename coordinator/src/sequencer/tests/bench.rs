@@ -155,6 +155,7 @@ impl Bench {
         let item = Item::Command(CommandItem {
             command,
             is_unseen: false,
+            spender: None,
             reply,
         });
         self.queue.send(item).await.unwrap();
@@ -178,6 +179,7 @@ impl Bench {
                 events,
                 end: end.clone(),
                 sight: crate::access::Sight::default(),
+                spender: None,
             },
             open: Open {
                 holder: "gw".to_owned(),
