@@ -221,7 +221,7 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
     };
     let metrics = Metrics::install();
     let access = match &config.identities {
-        Some(path) => Access::by_file(path.clone(), config.limits.per_identity)?,
+        Some(path) => Access::by_file(path.clone(), config.limits.per_identity, &mut files)?,
         None => Access::for_everybody(),
     };
     let (stop, stopped) = watch::channel(false);
@@ -261,7 +261,6 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
             return Err(error.into());
         }
     };
-    access.keep_watching(stopped.clone());
     let api = admin::router_behind(&access, node.clone(), metrics.clone());
     let gateways = tonic::service::Routes::new(node.grpc_service_behind(&access))
         .prepare()
@@ -274,7 +273,7 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
     } else {
         ready.send_replace(Some(access.guard(gateways.merge(api))));
     }
-    tokio::spawn(keep_metrics(metrics, certificates, stopped));
+    tokio::spawn(keep_metrics(metrics, certificates, access, stopped));
     let running = Running {
         client_addr,
         admin_addr,
@@ -346,7 +345,7 @@ async fn keep_files(files: Watch, mut stopped: watch::Receiver<bool>) {
     tokio::select! {
         _ = stopped.wait_for(|stop| *stop) => {}
         ended = files.run() => if let Err(error) = ended {
-            tracing::error!(%error, "changes of the certificates are not seen");
+            tracing::error!(%error, "changes of certificates and identities are not seen");
         },
     }
 }
@@ -354,10 +353,12 @@ async fn keep_files(files: Watch, mut stopped: watch::Receiver<bool>) {
 async fn keep_metrics(
     metrics: Metrics,
     certificates: Certificates,
+    access: Access,
     mut stopped: watch::Receiver<bool>,
 ) {
     loop {
         certificates.show();
+        access.show();
         tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => return,
             () = sleep(Duration::from_secs(5)) => metrics.upkeep(),

@@ -174,7 +174,7 @@ impl Guarded {
             .extensions()
             .get::<Caller>()
             .and_then(|caller| caller.certificate.as_ref());
-        let identities = Arc::clone(&self.identities.borrow());
+        let identities = self.identities.now();
         let (identity, proof): (_, Proof) = match (token(headers)?, certificate) {
             (Some(token), _) => identities.by_token(&token, now_unix_us())?,
             (None, None) => return Err(Unknown::Nothing),

@@ -15,12 +15,10 @@ mod throttle;
 pub(crate) mod token;
 mod vigil;
 mod visitor;
-mod watcher;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc};
 
-use parking_lot::Mutex;
-use tokio::sync::watch;
+use leasehold_doors::{Kept, Source, Watch};
 
 pub(crate) use crowd::Taken;
 pub(crate) use gate::on_behalf_of;
@@ -39,12 +37,9 @@ use throttle::Throttle;
 pub struct Access(Option<Arc<Guarded>>);
 
 struct Guarded {
-    path: PathBuf,
-    identities: watch::Sender<Arc<Identities>>,
+    identities: Kept<Identities>,
     throttle: Throttle,
     crowd: Crowd,
-    /// Why the file as it is now was not taken.
-    problem: Mutex<Option<String>>,
 }
 
 impl Access {
@@ -55,32 +50,53 @@ impl Access {
     }
 
     /// Only for whom the identities file names, each of whom takes no more than `limits`.
+    /// `files` takes it anew when it changes.
     ///
     /// # Errors
     /// When the file cannot be read or makes no sense.
-    pub fn by_file(path: PathBuf, limits: PerIdentity) -> Result<Self, RegisterError> {
-        let identities = Identities::read(&path)?;
-        watcher::taken(&path, &identities);
-        let (identities, _) = watch::channel(Arc::new(identities));
+    pub fn by_file(
+        path: PathBuf,
+        limits: PerIdentity,
+        files: &mut Watch,
+    ) -> Result<Self, RegisterError> {
+        // What is wrong is said by its line.
+        Identities::read(&path)?;
+        let source = Source {
+            path: path.clone(),
+            is_secret: false,
+        };
+        let own = path.clone();
+        let identities = files
+            .keep(
+                "the identities of [auth]",
+                vec![source],
+                move |contents| Identities::of(&own, contents.of(&own)?),
+                |_| Vec::new(),
+            )
+            .map_err(|error| RegisterError::Unreadable {
+                path,
+                source: io::Error::other(error),
+            })?;
         Ok(Self(Some(Arc::new(Guarded {
-            path,
             identities,
             throttle: Throttle::new(),
             crowd: Crowd::new(limits),
-            problem: Mutex::default(),
         }))))
-    }
-
-    /// Takes the file anew whenever it changes, until `stopped`. Does nothing without one.
-    pub fn keep_watching(&self, stopped: watch::Receiver<bool>) {
-        if let Some(guarded) = &self.0 {
-            tokio::spawn(watcher::run(Arc::clone(guarded), stopped));
-        }
     }
 
     /// Why the identities file as it is now was not taken, if it was not.
     pub(crate) fn problem(&self) -> Option<String> {
-        self.0.as_ref()?.problem.lock().clone()
+        self.0.as_ref()?.identities.problem()
+    }
+
+    /// Shows in metrics whom the file names, and whether it is the one that is there.
+    pub(crate) fn show(&self) {
+        let Some(guarded) = &self.0 else { return };
+        #[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only")]
+        let count = guarded.identities.now().len() as f64;
+        metrics::gauge!("leasehold_identities").set(count);
+        let is_kept = guarded.identities.problem().is_some();
+        metrics::gauge!("leasehold_identities_kept").set(f64::from(u8::from(is_kept)));
     }
 
     /// Whether everybody may everything.

@@ -169,6 +169,25 @@ impl Identities {
         Self::parse(path, &text_of(path)?)
     }
 
+    /// Reads what a file was found to have, and says what is in force with it.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub(super) fn of(path: &Path, bytes: &[u8]) -> Result<Self, String> {
+        must_not_be_everybodys(path).map_err(|error| error.to_string())?;
+        let text = std::str::from_utf8(bytes).map_err(|_| "is no UTF-8".to_owned())?;
+        let identities = Self::parse(path, text).map_err(|error| error.to_string())?;
+        if identities.len() == 0 {
+            tracing::warn!(
+                "the identities file names nobody, so nobody may ask anything: `leasehold token create` adds an identity"
+            );
+        }
+        for name in identities.unbounded() {
+            tracing::warn!(identity = name, "a gateway may use every key");
+        }
+        Ok(identities)
+    }
+
     /// Reads its text.
     ///
     /// # Errors
@@ -379,6 +398,15 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
 /// # Errors
 /// When it cannot be read, or everybody can write it.
 pub(crate) fn text_of(path: &Path) -> Result<String, RegisterError> {
+    must_not_be_everybodys(path)?;
+    std::fs::read_to_string(path).map_err(|source| RegisterError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Whoever can write the file can make themselves an administrator.
+fn must_not_be_everybodys(path: &Path) -> Result<(), RegisterError> {
     let unreadable = |source| RegisterError::Unreadable {
         path: path.to_owned(),
         source,
@@ -395,7 +423,7 @@ pub(crate) fn text_of(path: &Path) -> Result<String, RegisterError> {
             mode,
         });
     }
-    std::fs::read_to_string(path).map_err(unreadable)
+    Ok(())
 }
 
 fn line_of(text: &str, at: usize) -> usize {

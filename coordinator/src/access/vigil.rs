@@ -56,7 +56,7 @@ impl Vigil {
     pub(crate) fn over(visitor: &Visitor) -> Self {
         let known = visitor.known().cloned();
         let guarded = known.as_ref().and_then(|known| known.access.0.as_ref());
-        let mut identities = guarded.map(|guarded| guarded.identities.subscribe());
+        let mut identities = guarded.map(|guarded| guarded.identities.changes());
         if let Some(identities) = &mut identities {
             // What changed since they passed the gate is looked at first.
             identities.mark_changed();

@@ -69,7 +69,7 @@ async fn a_broken_file_keeps_the_old_one_and_says_so_until_it_is_mended() {
     node.until(async || {
         warning()
             .await
-            .is_some_and(|(_, detail)| detail.contains("cannot read"))
+            .is_some_and(|(_, detail)| detail.contains("cannot be read"))
     })
     .await;
     assert_eq!(node.as_admin("GET", "/v1/policies", "").await.status, 200);
