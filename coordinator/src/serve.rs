@@ -137,6 +137,8 @@ pub struct Running {
     admin_addr: Option<SocketAddr>,
     /// Where operators go on this machine.
     url: String,
+    /// Not everybody who reaches it may do everything, or it speaks TLS.
+    is_guarded: bool,
     stop: watch::Sender<bool>,
     doors: Vec<Arc<Door>>,
 }
@@ -273,11 +275,13 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
     } else {
         ready.send_replace(Some(access.guard(gateways.merge(api))));
     }
+    let is_guarded = certificates.clients.is_some() || !access.is_for_everybody();
     tokio::spawn(keep_metrics(metrics, certificates, access, stopped));
     let running = Running {
         client_addr,
         admin_addr,
         url: shown_url,
+        is_guarded,
         stop,
         doors,
         node,
@@ -478,11 +482,20 @@ pub async fn run(config: Config) -> Result<(), ServeError> {
 /// What to do next, for somebody who has just started their first node.
 fn greet(node_id: u64, data_dir: &Path, running: &Running) {
     let url = &running.url;
+    // Where somebody must say who they are, curl would have to be told more than fits here.
+    let hints = if running.is_guarded {
+        format!(
+            "look around:   leasehold cluster --endpoint {url} --ca FILE --token-file FILE (or --cert, --key)"
+        )
+    } else {
+        format!(
+            "set a budget:  curl -X PUT '{url}/v1/budgets/acme/*' -d '{{\"policy\":{{\"kind\":\"sliding_window\",\"limit\":100,\"window_ms\":60000}}}}'\n  \
+             spend a unit:  curl -i {url}/v1/spend -d '{{\"key\":\"acme/orders.read\"}}'\n  \
+             look around:   curl {url}/v1/accounts/acme/orders.read, {url}/openapi.json, leasehold --help"
+        )
+    };
     let lines = format!(
-        "Leasehold {version}, node {node_id}, at {url} (data in {data}, Ctrl-C stops it)\n  \
-         set a budget:  curl -X PUT '{url}/v1/budgets/acme/*' -d '{{\"policy\":{{\"kind\":\"sliding_window\",\"limit\":100,\"window_ms\":60000}}}}'\n  \
-         spend a unit:  curl -i {url}/v1/spend -d '{{\"key\":\"acme/orders.read\"}}'\n  \
-         look around:   curl {url}/v1/accounts/acme/orders.read, {url}/openapi.json, leasehold --help\n",
+        "Leasehold {version}, node {node_id}, at {url} (data in {data}, Ctrl-C stops it)\n  {hints}\n",
         version = env!("CARGO_PKG_VERSION"),
         data = data_dir.display(),
     );

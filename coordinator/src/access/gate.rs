@@ -1,7 +1,10 @@
 //! Everybody who calls passes here, for HTTP and gRPC alike: who they are, what their
 //! request takes, and whether they may. Knows nothing of what is behind it.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
@@ -30,6 +33,8 @@ use crate::admin::{BY, Kind, Problem};
 /// Whom a coordinator asks for, when they proved who they are by a certificate that only
 /// it has seen.
 pub(crate) const ON_BEHALF_OF: HeaderName = HeaderName::from_static("leasehold-on-behalf-of");
+/// How often at most it is said that somebody is slowed.
+const SAY_EVERY: Duration = Duration::from_secs(10);
 /// The code of a gRPC refusal, among its trailers.
 const CODE: &str = "leasehold-code";
 
@@ -188,6 +193,21 @@ impl Guarded {
         Ok(Visitor::new(identity, proof, access.clone()))
     }
 
+    /// Not more often than is of use: whoever is slowed must not fill the disk.
+    fn say_slowed(&self, addr: Option<std::net::IpAddr>, unknown: Unknown) {
+        let mut said = self.said.lock();
+        if said.is_some_and(|said| said.elapsed() < SAY_EVERY) {
+            return;
+        }
+        *said = Some(Instant::now());
+        let addr = addr.map_or_else(|| "a Unix socket".to_owned(), |addr| addr.to_string());
+        tracing::warn!(
+            addr,
+            reason = unknown.as_word(),
+            "keeps failing to prove who it is, and is answered late: a token that was revoked or has expired, or somebody who guesses"
+        );
+    }
+
     /// Answers whoever is not known, after a while if they come again and again.
     async fn turn_away(&self, caller: Option<Caller>, unknown: Unknown, is_grpc: bool) -> Response {
         count_failure(unknown);
@@ -203,11 +223,7 @@ impl Guarded {
             match self.throttle.failed(addr, Instant::now()) {
                 Verdict::After(wait, waiting) if !wait.is_zero() => {
                     counter!("leasehold_unauthenticated_slowed_total").increment(1);
-                    tracing::info!(
-                        ?addr,
-                        reason = unknown.as_word(),
-                        "keeps failing to prove who it is: slowed"
-                    );
+                    self.say_slowed(addr, unknown);
                     tokio::time::sleep(wait).await;
                     drop(waiting);
                 }

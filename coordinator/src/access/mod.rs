@@ -16,9 +16,10 @@ pub(crate) mod token;
 mod vigil;
 mod visitor;
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc, time::Instant};
 
 use leasehold_doors::{Kept, Source, Watch};
+use parking_lot::Mutex;
 
 pub(crate) use crowd::Taken;
 pub(crate) use gate::on_behalf_of;
@@ -40,6 +41,8 @@ struct Guarded {
     identities: Kept<Identities>,
     throttle: Throttle,
     crowd: Crowd,
+    /// When it was said last that somebody is slowed.
+    said: Mutex<Option<Instant>>,
 }
 
 impl Access {
@@ -81,6 +84,7 @@ impl Access {
             identities,
             throttle: Throttle::new(),
             crowd: Crowd::new(limits),
+            said: Mutex::default(),
         }))))
     }
 

@@ -177,10 +177,13 @@ impl Identities {
         must_not_be_everybodys(path).map_err(|error| error.to_string())?;
         let text = std::str::from_utf8(bytes).map_err(|_| "is no UTF-8".to_owned())?;
         let identities = Self::parse(path, text).map_err(|error| error.to_string())?;
+        // Cut off while it was written, or emptied by mistake.
         if identities.len() == 0 {
-            tracing::warn!(
-                "the identities file names nobody, so nobody may ask anything: `leasehold token create` adds an identity"
-            );
+            return Err(format!(
+                "the identities file {} names nobody, so that nobody could ask anything: `leasehold token create` \
+                 adds an identity",
+                path.display()
+            ));
         }
         for name in identities.unbounded() {
             tracing::warn!(identity = name, "a gateway may use every key");

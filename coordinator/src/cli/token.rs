@@ -5,7 +5,8 @@
 //! would make no sense to a node is not written.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -16,7 +17,7 @@ use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
 use super::{
     Answer, CliError, complain,
-    private_file::{folder_of, make_folder, put},
+    private_file::{cannot_write, folder_of, make_folder, put},
     table,
     text::parse_duration,
 };
@@ -24,7 +25,7 @@ use crate::{
     access::{
         Role,
         register::{Identities, RegisterError, text_of},
-        token::Token,
+        token::{PREFIX, Token, TokenId},
     },
     clock::wall_unix_us,
 };
@@ -60,7 +61,7 @@ pub(super) enum TokenCommand {
     },
     /// Take a token out of the file: nodes turn it away within seconds
     Revoke {
-        /// The 12 digits after lh_ of the token; `list` has them
+        /// The 12 digits after lh_ of the token, as `list` has them, or all of it
         id: String,
         #[command(flatten)]
         file: FileFlags,
@@ -122,7 +123,8 @@ struct New<'a> {
 
 impl New<'_> {
     fn create(&self, file: &FileFlags, out: Option<&Path>) -> Result<Answer, CliError> {
-        let path = &file.identities;
+        let path = &place_of(&file.identities)?;
+        let _alone = alone(path)?;
         let mut document = match path.exists() {
             true => parsed(path)?,
             false => DocumentMut::new(),
@@ -144,7 +146,22 @@ impl New<'_> {
         tables(identity, "token")?.push(entry);
         // The token's own file first: a token that nobody has would be in the other for good.
         if let Some(out) = out {
-            put(out, &format!("{}\n", token.reveal()), 0o600, false)?;
+            checked(path, &document)?;
+            put(out, &format!("{}\n", token.reveal()), 0o600, false).map_err(
+                |error| match error {
+                    CliError::Failed {
+                        code: code @ "file_exists",
+                        ..
+                    } => CliError::Failed {
+                        code,
+                        detail: format!(
+                            "{} is there already, and nothing was written: name another file",
+                            out.display()
+                        ),
+                    },
+                    error => error,
+                },
+            )?;
         }
         write(path, &document)?;
         let until = self
@@ -226,6 +243,12 @@ impl New<'_> {
                 self.name
             )));
         };
+        if role == Role::Gateway && self.keys.is_empty() {
+            return Err(CliError::Usage(
+                "--keys is needed: which keys may the gateway use? 'acme/**' is all of acme, '**' is every key"
+                    .to_owned(),
+            ));
+        }
         let mut identity = Table::new();
         identity["name"] = value(self.name);
         identity["role"] = value(role.as_word());
@@ -312,7 +335,19 @@ fn list(path: &Path) -> Result<Answer, CliError> {
     })
 }
 
-fn revoke(path: &Path, id: &str) -> Result<Answer, CliError> {
+fn revoke(path: &Path, shown: &str) -> Result<Answer, CliError> {
+    // Who has to revoke a token may have all of it before them. It is not said again.
+    let id = shown.strip_prefix(PREFIX).unwrap_or(shown);
+    let id = id.split_once('_').map_or(id, |(id, _)| id);
+    let id = TokenId::parse(id).ok_or_else(|| {
+        CliError::Usage(
+            "that is no token: name it by the 12 hexadecimal digits after lh_, as `leasehold token list` does"
+                .to_owned(),
+        )
+    })?;
+    let id = id.as_str();
+    let path = &place_of(path)?;
+    let _alone = alone(path)?;
     let mut document = parsed(path)?;
     let mut whose = None;
     for identity in tables(document.as_table_mut(), "identity")?.iter_mut() {
@@ -353,12 +388,41 @@ fn parsed(path: &Path) -> Result<DocumentMut, CliError> {
         })
 }
 
+/// The file's text, if a node would take it. What is wrong is what was asked for: the file
+/// made sense before.
+fn checked(path: &Path, document: &DocumentMut) -> Result<String, CliError> {
+    let text = document.to_string();
+    match Identities::parse(path, &text) {
+        Ok(_) => Ok(text),
+        Err(RegisterError::Malformed { what, .. }) => Err(CliError::Usage(what)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The file itself, where a link leads to it.
+fn place_of(path: &Path) -> Result<PathBuf, CliError> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => fs::canonicalize(path).map_err(|error| cannot_write(path, &error)),
+        Err(_) => Ok(path.to_owned()),
+    }
+}
+
+/// Held from reading the file until it is written: who comes meanwhile waits.
+fn alone(path: &Path) -> Result<File, CliError> {
+    let folder = folder_of(path);
+    make_folder(folder)?;
+    let failed = |error: io::Error| cannot_write(folder, &error);
+    // The folder, not the file, which is replaced.
+    let lock = File::open(folder).map_err(failed)?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|error| failed(error.into()))?;
+    Ok(lock)
+}
+
 /// Writes the file, if a node would take it, with the permissions that it has.
 fn write(path: &Path, document: &DocumentMut) -> Result<(), CliError> {
-    let text = document.to_string();
-    Identities::parse(path, &text)?;
+    let text = checked(path, document)?;
     let mode = fs::metadata(path).map_or(0o600, |found| found.permissions().mode() & 0o777);
-    make_folder(folder_of(path))?;
     put(path, &text, mode, true)
 }
 

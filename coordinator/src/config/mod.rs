@@ -199,6 +199,12 @@ impl Config {
                 format!("the environment variable {name} means nothing here and is ignored")
             })
             .collect();
+        if is_open_to_everybody(&raw, &tls) {
+            warnings.push(
+                "insecure: whoever reaches this node from other machines may do everything"
+                    .to_owned(),
+            );
+        }
         let members = raw.initial_members.len();
         // Whoever isn't among them joins a cluster, and does not begin one.
         let founds = raw
@@ -239,6 +245,15 @@ impl Config {
             warnings,
         })
     }
+}
+
+/// What only `insecure` allows.
+fn is_open_to_everybody(raw: &Raw, tls: &Tls) -> bool {
+    let closed = Raw {
+        insecure: false,
+        ..raw.clone()
+    };
+    raw.insecure && may_listen(&closed, tls).is_err()
 }
 
 fn invalid<T>(message: impl Into<String>) -> Result<T, ConfigError> {

@@ -225,7 +225,16 @@ impl RawCluster {
 
 const PREFIX: &str = "LEASEHOLD_";
 /// Read elsewhere: by clap, and by the sub-commands that talk to a node.
-const ELSEWHERE: [&str; 2] = ["config", "endpoint"];
+const ELSEWHERE: [&str; 8] = [
+    "config",
+    "endpoint",
+    "by",
+    "ca",
+    "cert",
+    "key",
+    "token",
+    "token_file",
+];
 const SECTIONS: [&str; 5] = ["raft", "cluster", "limits", "tls", "auth"];
 
 /// Merges the sources; also names the variables that mean nothing. Those are not

@@ -158,7 +158,7 @@ async fn who_keeps_guessing_is_slowed_and_whoever_shares_its_address_is_not() {
     };
     let guessed = async {
         let (_, took) = guessing.await;
-        assert!(took >= Duration::from_millis(1_600), "{took:?}");
+        assert!(took >= Duration::from_secs(1), "{took:?}");
         Instant::now()
     };
     let (known_at, guessed_at) = tokio::join!(knowing, guessed);

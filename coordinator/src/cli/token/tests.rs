@@ -110,10 +110,7 @@ fn what_makes_no_sense_changes_nothing_and_is_said() {
     let before = text(dir.path());
     for (line, says) in [
         ("create --name new", "--role is needed"),
-        (
-            "create --name new --role gateway",
-            "a gateway needs patterns",
-        ),
+        ("create --name new --role gateway", "--keys is needed"),
         (
             "create --name new --role viewer --keys a",
             "only a gateway has them",
@@ -137,9 +134,53 @@ fn what_makes_no_sense_changes_nothing_and_is_said() {
             "is over",
         ),
         ("revoke 0123456789ab", "no token 0123456789ab"),
+        ("revoke edge", "that is no token"),
+        ("revoke edge", "that is no token"),
     ] {
         let error = run(dir.path(), line).unwrap_err();
         assert!(error.contains(says), "{line}: {error}");
         assert_eq!(text(dir.path()), before, "{line}");
     }
+}
+
+#[test]
+fn whoever_comes_at_the_same_time_waits_and_nothing_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = std::thread::scope(|scope| {
+        let all = (0..8).map(|number| {
+            let line = format!("create --name eye{number} --role viewer");
+            let dir = dir.path();
+            scope.spawn(move || run(dir, &line).unwrap().text)
+        });
+        let all: Vec<_> = all.collect();
+        all.into_iter()
+            .map(|made| made.join().unwrap())
+            .collect::<Vec<_>>()
+    });
+    for token in tokens {
+        assert!(known(dir.path(), &token).is_some());
+    }
+}
+
+#[test]
+fn a_link_stays_one_and_a_whole_token_is_revoked_without_being_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = run(dir.path(), "create --name ops --role admin")
+        .unwrap()
+        .text;
+    let path = dir.path().join("secrets/identities.toml");
+    let real = dir.path().join("real.toml");
+    fs::rename(&path, &real).unwrap();
+    std::os::unix::fs::symlink(&real, &path).unwrap();
+    let other = run(dir.path(), "create --name ops").unwrap().text;
+    assert!(fs::symlink_metadata(&path).unwrap().is_symlink());
+    assert!(fs::read_to_string(&real).unwrap().contains(&other[3..15]));
+    let said = run(dir.path(), &format!("revoke {token}")).unwrap().text;
+    assert!(!said.contains(&token[16..]), "{said}");
+    assert_eq!(known(dir.path(), &token), None);
+    let said = run(dir.path(), &format!("revoke {token}")).unwrap_err();
+    assert!(
+        said.contains(&token[3..15]) && !said.contains(&token[16..]),
+        "{said}"
+    );
 }
