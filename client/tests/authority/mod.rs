@@ -2,43 +2,33 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "tests; each uses a part")]
 
+#[path = "../../../doors/tests/authority/signer.rs"]
+mod signer;
+
 use std::{
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
 };
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair,
-};
+pub(crate) use signer::Own;
 
-/// Signs servers and callers alike.
+/// Signs servers and callers alike, and has its files in a folder of its own.
 pub(crate) struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
+    signer: signer::Authority,
     dir: tempfile::TempDir,
-}
-
-/// A certificate and its key.
-pub(crate) struct Signed {
-    pub(crate) certificate: String,
-    pub(crate) key: String,
 }
 
 impl Authority {
     pub(crate) fn new(name: &str) -> Self {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let signer = signer::Authority::new(name);
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("ca.pem"), issuer.pem()).unwrap();
-        Self { issuer, dir }
+        fs::write(dir.path().join("ca.pem"), &signer.pem).unwrap();
+        Self { signer, dir }
     }
 
-    pub(crate) fn pem(&self) -> String {
-        self.issuer.pem()
+    pub(crate) fn pem(&self) -> &str {
+        &self.signer.pem
     }
 
     /// The file of its own certificate.
@@ -46,41 +36,22 @@ impl Authority {
         self.dir.path().join("ca.pem")
     }
 
-    pub(crate) fn server(&self, hosts: &[&str]) -> Signed {
-        self.sign(hosts, |_| {})
+    pub(crate) fn server(&self, hosts: &[&str]) -> Own {
+        self.signer.issue(hosts)
     }
 
-    /// One that was good until an hour ago.
-    pub(crate) fn expired(&self, hosts: &[&str]) -> Signed {
-        self.sign(hosts, |params| {
-            let ago = |hours: u64| SystemTime::now() - Duration::from_secs(hours * 3_600);
-            params.not_before = ago(2).into();
-            params.not_after = ago(1).into();
-        })
-    }
-
-    fn sign(&self, hosts: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Signed {
-        let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
-        let mut params = CertificateParams::new(hosts).unwrap();
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
-        change(&mut params);
-        let key = KeyPair::generate().unwrap();
-        Signed {
-            certificate: params.signed_by(&key, &self.issuer).unwrap().pem(),
-            key: key.serialize_pem(),
-        }
+    /// One that was good once.
+    pub(crate) fn expired(&self, hosts: &[&str]) -> Own {
+        self.signer.issue_to("somebody", hosts, Some(signer::PAST))
     }
 
     /// Writes a caller's certificate and its key.
     pub(crate) fn caller(&self, name: &str) -> (PathBuf, PathBuf) {
-        let signed = self.server(&[name]);
+        let (chain, private) = self.server(&[name]);
         let certificate = self.dir.path().join(format!("{name}.pem"));
         let key = self.dir.path().join(format!("{name}-key.pem"));
-        fs::write(&certificate, signed.certificate).unwrap();
-        write_private(&key, &signed.key);
+        fs::write(&certificate, chain).unwrap();
+        write_private(&key, &private);
         (certificate, key)
     }
 

@@ -31,7 +31,7 @@ use tonic::{
     transport::{Certificate, Identity, Server, ServerTlsConfig},
 };
 
-use crate::authority::{Authority, Signed};
+use crate::authority::{Authority, Own};
 
 type Answers = mpsc::Sender<Result<CoordinatorMessage, Status>>;
 
@@ -109,8 +109,11 @@ impl Fake {
     }
 
     /// The same with TLS; `callers` signs the certificates that it wants.
-    pub(crate) async fn start_tls(signed: &Signed, callers: Option<&Authority>) -> (Self, String) {
-        let identity = Identity::from_pem(&signed.certificate, &signed.key);
+    pub(crate) async fn start_tls(
+        (chain, key): &Own,
+        callers: Option<&Authority>,
+    ) -> (Self, String) {
+        let identity = Identity::from_pem(chain, key);
         let mut tls = ServerTlsConfig::new().identity(identity);
         if let Some(callers) = callers {
             tls = tls.client_ca_root(Certificate::from_pem(callers.pem()));
