@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use leasehold_credentials::{read_private, read_public};
 use thiserror::Error;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -20,7 +21,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval},
 };
 
-use crate::pem::{self, Expiry};
+use crate::pem::Expiry;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -30,7 +31,7 @@ const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct Source {
     /// The file.
     pub path: PathBuf,
-    /// It is refused when others than its owner can read it.
+    /// It is refused when others than its owner can read or change it.
     pub is_secret: bool,
 }
 
@@ -43,7 +44,11 @@ impl Contents {
     #[must_use]
     pub fn read(sources: &[Source]) -> Self {
         let files = sources.iter().map(|source| {
-            let found = pem::read(&source.path, source.is_secret);
+            let read = match source.is_secret {
+                true => read_private,
+                false => read_public,
+            };
+            let found = read(&source.path).map_err(|what| what.to_string());
             (source.path.clone(), found)
         });
         Self(files.collect())

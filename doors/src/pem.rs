@@ -1,7 +1,7 @@
 //! Certificates and keys as they stand in files. Knows nothing of connections.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -69,7 +69,9 @@ impl Pem {
         }
     }
 
-    /// A file that its owner alone may read.
+    /// A file that its owner alone may read, as [`read_private`] judges it.
+    ///
+    /// [`read_private`]: leasehold_credentials::read_private
     #[must_use]
     pub fn secret(&self) -> Source {
         Source {
@@ -156,26 +158,4 @@ pub(crate) fn store_of(
     let mut store = RootCertStore::empty();
     pem.store(roots, &mut store)?;
     Ok(Arc::new(store))
-}
-
-/// Reads a file, and refuses one that is secret and that others could read.
-pub(crate) fn read(path: &Path, is_secret: bool) -> Result<Vec<u8>, String> {
-    use std::{fs::File, io::Read, os::unix::fs::MetadataExt};
-    let mut bytes = Vec::new();
-    let mut file = File::open(path).map_err(|error| format!("cannot be read: {error}"))?;
-    if is_secret {
-        // Of the file that was opened, not of whatever is there by then.
-        let found = file
-            .metadata()
-            .map_err(|error| format!("cannot be read: {error}"))?;
-        let mode = found.mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(format!(
-                "others than its owner can read or write it (its mode is {mode:03o}): say chmod 600"
-            ));
-        }
-    }
-    file.read_to_end(&mut bytes)
-        .map_err(|error| format!("cannot be read: {error}"))?;
-    Ok(bytes)
 }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::file::FileError;
+
 /// Why a coordinator cannot be called with the credentials that there are. Says which
 /// file, what is wrong with it and what to do; never what a secret is.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -38,28 +40,15 @@ pub enum CredentialsError {
         /// Whom it would have been sent to.
         host: String,
     },
-    /// A file cannot be read.
-    #[error("{name} {path} cannot be read: {reason}")]
-    Unreadable {
+    /// A file cannot be read, or must not be.
+    #[error("{name} {path} {what}")]
+    File {
         /// How the setting is called.
         name: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// A secret that is none.
-    #[error(
-        "{name} {path} is a secret that others can read or change (mode {mode:04o}): `chmod 600` it, and draw \
-         a new one if somebody may have read it"
-    )]
-    OpenToOthers {
-        /// How the setting is called.
-        name: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Its permissions.
-        mode: u32,
+        /// What is wrong with it.
+        what: FileError,
     },
     /// A file that holds something else.
     #[error("{name} {path} {what}")]

@@ -8,19 +8,19 @@
 #[cfg(feature = "http")]
 mod connect;
 mod error;
+mod file;
 mod place;
-mod private;
 #[cfg(feature = "tls")]
 mod tls;
 mod token;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use http::{HeaderValue, Uri};
 
 pub use error::CredentialsError;
+pub use file::{FileError, read_private, read_public};
 pub use place::is_this_machine;
-pub use private::read_private;
 
 use token::Token;
 
@@ -38,6 +38,20 @@ pub struct Names {
     /// A token's file.
     pub token_file: &'static str,
 }
+
+impl Names {
+    /// Of the flags that every command has that calls a coordinator.
+    const OF_FLAGS: Self = Self {
+        ca: "--ca",
+        certificate: "--cert",
+        key: "--key",
+        token: TOKEN_VARIABLE,
+        token_file: "--token-file",
+    };
+}
+
+/// The environment's, for commands: a token itself.
+const TOKEN_VARIABLE: &str = "LEASEHOLD_TOKEN";
 
 /// Whom to trust, and as whom to call. Empty to begin with: then no `https` URL can be
 /// called, and nothing is shown.
@@ -70,6 +84,30 @@ impl Credentials {
             identity: None,
             token: None,
         }
+    }
+
+    /// What a command's flags name: the authority, a certificate with its key, the file of
+    /// a token. Without such a file, the token of the environment's `LEASEHOLD_TOKEN`.
+    #[must_use]
+    pub fn of_flags(
+        ca: Option<&Path>,
+        identity: Option<(&Path, &Path)>,
+        token_file: Option<&Path>,
+    ) -> Self {
+        let mut credentials = Self::new(Names::OF_FLAGS);
+        if let Some(ca) = ca {
+            credentials.set_ca_file(ca);
+        }
+        if let Some((certificate, key)) = identity {
+            credentials.set_identity_files(certificate, key);
+        }
+        let token = std::env::var(TOKEN_VARIABLE).ok();
+        match (token_file, token.filter(|token| !token.is_empty())) {
+            (Some(file), _) => credentials.set_token_file(file),
+            (None, Some(token)) => credentials.set_token(token),
+            (None, None) => {}
+        }
+        credentials
     }
 
     /// The authority that signs the coordinators' certificates: PEM, one or several.

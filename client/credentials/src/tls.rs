@@ -12,7 +12,7 @@ use rustls::{
 use crate::{
     Credentials,
     error::CredentialsError,
-    private::{read, read_private},
+    file::{read_private, read_public},
 };
 
 /// How the text of an alert begins that the other end sent; what holds streams keeps no
@@ -39,7 +39,7 @@ impl Credentials {
             return Ok(builder.with_no_client_auth());
         };
         let chain = certificates(names.certificate, certificate)?;
-        let pem = read_private(names.key, key)?;
+        let pem = read_private(key).map_err(|what| what.of(names.key, key))?;
         let private = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
             unusable(
                 names.key,
@@ -141,7 +141,7 @@ fn certificates(
     name: &'static str,
     path: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
-    let pem = read(name, path)?;
+    let pem = read_public(path).map_err(|what| what.of(name, path))?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match read {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),

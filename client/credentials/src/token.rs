@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf};
 
 use http::HeaderValue;
 
-use crate::{Names, error::CredentialsError, private::read_private};
+use crate::{Names, error::CredentialsError, file::read_private};
 
 const BYTES_MAX: usize = 4_096;
 
@@ -52,7 +52,7 @@ impl Token {
             }
             Source::File(path) => {
                 let name = names.token_file;
-                let bytes = read_private(name, path)?;
+                let bytes = read_private(path).map_err(|what| what.of(name, path))?;
                 bearer(&bytes).ok_or_else(|| CredentialsError::Unusable {
                     name,
                     path: path.clone(),

@@ -3,17 +3,9 @@
 
 use std::path::PathBuf;
 
-use leasehold_credentials::{Credentials, CredentialsError, Names};
+use leasehold_credentials::{Credentials, CredentialsError};
 
 use super::CliError;
-
-const NAMES: Names = Names {
-    ca: "--ca",
-    certificate: "--cert",
-    key: "--key",
-    token: "LEASEHOLD_TOKEN",
-    token_file: "--token-file",
-};
 
 /// Whom to trust, and as whom to ask.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -42,28 +34,15 @@ pub(super) struct CredentialFlags {
 impl CredentialFlags {
     /// What they name, and the token of the environment if no file is named.
     pub(super) fn credentials(&self) -> Result<Credentials, CliError> {
-        let mut credentials = Credentials::new(NAMES);
-        if let Some(ca) = &self.ca {
-            credentials.set_ca_file(ca);
+        let identity = self.cert.as_deref().zip(self.key.as_deref());
+        if identity.is_none() && (self.cert.is_some() || self.key.is_some()) {
+            return Err(CliError::Usage(
+                "--cert and --key belong together: name both or neither (also by LEASEHOLD_CERT and LEASEHOLD_KEY)"
+                    .to_owned(),
+            ));
         }
-        match (&self.cert, &self.key) {
-            (Some(certificate), Some(key)) => credentials.set_identity_files(certificate, key),
-            (None, None) => {}
-            _ => {
-                return Err(CliError::Usage(
-                    "--cert and --key belong together: name both or neither (also by LEASEHOLD_CERT and \
-                     LEASEHOLD_KEY)"
-                        .to_owned(),
-                ));
-            }
-        }
-        let token = std::env::var("LEASEHOLD_TOKEN").ok();
-        match (&self.token_file, token.filter(|token| !token.is_empty())) {
-            (Some(file), _) => credentials.set_token_file(file),
-            (None, Some(token)) => credentials.set_token(token),
-            (None, None) => {}
-        }
-        Ok(credentials)
+        let (ca, token_file) = (self.ca.as_deref(), self.token_file.as_deref());
+        Ok(Credentials::of_flags(ca, identity, token_file))
     }
 }
 

@@ -3,15 +3,7 @@
 
 use std::path::PathBuf;
 
-use leasehold_credentials::{Credentials, Names};
-
-const NAMES: Names = Names {
-    ca: "--ca",
-    certificate: "--cert",
-    key: "--key",
-    token: "LEASEHOLD_TOKEN",
-    token_file: "--token-file",
-};
+use leasehold_credentials::Credentials;
 
 /// Whom to trust, and as whom to ask.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -33,19 +25,7 @@ pub(super) struct CredentialFlags {
 impl CredentialFlags {
     /// What they name, and the token of the environment if no file is named.
     pub(super) fn credentials(&self) -> Credentials {
-        let mut credentials = Credentials::new(NAMES);
-        if let Some(ca) = &self.ca {
-            credentials.set_ca_file(ca);
-        }
-        if let (Some(certificate), Some(key)) = (&self.cert, &self.key) {
-            credentials.set_identity_files(certificate, key);
-        }
-        let token = std::env::var("LEASEHOLD_TOKEN").ok();
-        match (&self.token_file, token.filter(|token| !token.is_empty())) {
-            (Some(file), _) => credentials.set_token_file(file),
-            (None, Some(token)) => credentials.set_token(token),
-            (None, None) => {}
-        }
-        credentials
+        let identity = self.cert.as_deref().zip(self.key.as_deref());
+        Credentials::of_flags(self.ca.as_deref(), identity, self.token_file.as_deref())
     }
 }

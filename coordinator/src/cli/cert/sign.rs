@@ -67,11 +67,10 @@ impl Authority {
                 "cannot be read: {error}; `leasehold cert ca --out DIR` makes the authorities"
             ))
         })?;
-        let key =
-            read_private("--ca-dir: the key", &pair.key).map_err(|error| CliError::Failed {
-                code: "unusable_credentials",
-                detail: error.to_string(),
-            })?;
+        let key = read_private(&pair.key).map_err(|what| CliError::Failed {
+            code: "unusable_credentials",
+            detail: format!("--ca-dir: the key {} {what}", pair.key.display()),
+        })?;
         let key = String::from_utf8(key)
             .ok()
             .and_then(|text| KeyPair::from_pem(&text).ok())
