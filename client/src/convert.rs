@@ -30,7 +30,6 @@ pub(crate) fn open(identity: &Identity, open: &OpenOut) -> v1::ClientMessage {
         resume: open
             .resume
             .map_or_else(Vec::new, |session| session.0.to_vec()),
-        token: String::new(),
     }))
 }
 

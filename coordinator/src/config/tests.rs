@@ -6,7 +6,12 @@
     reason = "tests"
 )]
 
-use figment::Jail;
+use std::collections::BTreeSet;
+
+use figment::{
+    Figment, Jail,
+    providers::{Format, Toml},
+};
 
 use super::*;
 
@@ -179,12 +184,134 @@ fn coordinators_that_show_certificates_may_listen_beyond_loopback() {
 
 #[test]
 fn the_node_files_in_deploy_describe_one_cluster() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-    let configs: Vec<Config> = (1..=3)
-        .map(|n| {
-            let toml = std::fs::read_to_string(folder.join(format!("node{n}.toml"))).unwrap();
-            with(&toml).unwrap()
-        })
+    one_cluster(&[
+        "deploy/node1.toml",
+        "deploy/node2.toml",
+        "deploy/node3.toml",
+    ]);
+}
+
+#[test]
+fn the_node_files_with_tls_describe_one_cluster_that_needs_no_word_to_be_reached() {
+    let files = ["1", "2", "3"].map(|n| format!("deploy/tls/node{n}.toml"));
+    let configs = one_cluster(&files.each_ref().map(String::as_str));
+    for (config, (file, id)) in configs.iter().zip(files.iter().zip(1..)) {
+        let own = PathBuf::from(format!("secrets/node{id}.pem"));
+        let clients = config.tls.clients.as_ref().unwrap();
+        assert_eq!(clients.certificate.path, own);
+        assert!(clients.client_ca.is_some() && clients.node_ca.is_some());
+        let (listener, _) = config.tls.peers.as_ref().unwrap();
+        assert_eq!(listener.certificate.path, own);
+        assert_eq!(config.identities, configs[0].identities);
+        assert!(config.identities.is_some());
+        // As the file's comment says.
+        let peer = format!("peer = \"{}\"", config.peer_listen);
+        let elsewhere = text_of(file)
+            .replace("listen = \"127.0.0.1:", "listen = \"0.0.0.0:")
+            .replace(&peer, "peer = \"a:7071\"");
+        let said = "advertise = 'https://a:7070'\npeer_advertise = 'a:7071'\n";
+        with(&format!("{said}{elsewhere}")).unwrap();
+    }
+}
+
+#[test]
+fn the_first_node_file_names_every_field_and_what_it_has_as_comments_is_good() {
+    let text = uncommented(&text_of("deploy/node1.toml")).replace(
+        "peer = \"127.0.0.1:7071\"",
+        "peer = \"coordinator-1.internal:7071\"",
+    );
+    let config = with(&text).unwrap();
+    assert_eq!(config.limits, Limits::default());
+    assert_eq!(
+        config.cluster.preferred_leader_region.as_deref(),
+        Some("eu")
+    );
+
+    let said: serde_json::Value = Figment::from(Toml::string(&text)).extract().unwrap();
+    let path = || Some(PathBuf::from("x"));
+    let text = || Some("x".to_owned());
+    let mut all = Raw {
+        admin_listen: Some(([127, 0, 0, 1], 1).into()),
+        advertise: text(),
+        admin_advertise: text(),
+        peer_advertise: text(),
+        region: text(),
+        tls: Some(raw_tls(path)),
+        auth: Some(super::raw::RawAuth {
+            identities: PathBuf::new(),
+        }),
+        ..Raw::default()
+    };
+    all.cluster.preferred_leader_region = text();
+    let mut all = serde_json::to_value(&all).unwrap();
+    // What stands in the file needs no such word.
+    all.as_object_mut().unwrap().remove("insecure").unwrap();
+    assert_eq!(names(&said), names(&all));
+}
+
+fn raw_tls(path: impl Fn() -> Option<PathBuf>) -> super::tls::RawTls {
+    super::tls::RawTls {
+        certificate: path(),
+        key: path(),
+        client_ca: path(),
+        ca: path(),
+        peers: Some(super::tls::RawPeers {
+            ca: PathBuf::new(),
+            certificate: path(),
+            key: path(),
+        }),
+    }
+}
+
+/// The fields of a file by their full names, but for those in lists.
+fn names(value: &serde_json::Value) -> BTreeSet<String> {
+    let Some(table) = value.as_object() else {
+        return BTreeSet::new();
+    };
+    let inner = table.iter().flat_map(|(name, value)| {
+        let inner = names(value).into_iter().map(|of| format!("{name}.{of}"));
+        inner.chain([name.clone()]).collect::<Vec<_>>()
+    });
+    inner.collect()
+}
+
+/// A file with what it has as comments; of what it says twice then, the latter.
+fn uncommented(text: &str) -> String {
+    let mut lines: Vec<(&str, &str)> = Vec::new();
+    let mut section = "";
+    for line in text.lines() {
+        let bare = line.trim_start_matches('#').trim_start();
+        let name = bare.split_once(" = ").map_or("", |(name, _)| name);
+        let is_field = !name.is_empty()
+            && name
+                .bytes()
+                .all(|b| b"_".contains(&b) || b.is_ascii_lowercase());
+        if bare.starts_with('[') {
+            section = bare;
+            lines.push((section, bare));
+        } else if is_field {
+            let is_list = section.starts_with("[[");
+            lines.retain(|(of, said)| {
+                is_list || *of != section || !said.starts_with(&format!("{name} = "))
+            });
+            lines.push((section, bare));
+        }
+    }
+    lines
+        .into_iter()
+        .map(|(_, line)| format!("{line}\n"))
+        .collect()
+}
+
+fn text_of(file: &str) -> String {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    std::fs::read_to_string(root.join(file)).unwrap()
+}
+
+fn one_cluster(files: &[&str]) -> Vec<Config> {
+    let configs: Vec<Config> = files
+        .iter()
+        .map(|file| with(&text_of(file)).unwrap())
         .collect();
     for (config, id) in configs.iter().zip(1..) {
         assert_eq!(config.node_id, id);
@@ -203,4 +330,5 @@ fn the_node_files_in_deploy_describe_one_cluster() {
                 .all(|other| other.node_id == id || other.data_dir != config.data_dir)
         );
     }
+    configs
 }

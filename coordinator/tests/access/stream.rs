@@ -41,7 +41,6 @@ impl Gateway {
             holder: "gw".to_owned(),
             instance: vec![7; 16],
             resume: resume.to_vec(),
-            token: String::new(),
         });
         say.send(ClientMessage { kind: Some(open) }).await.unwrap();
         let told = LeaseholdClient::new(channel).session(request).await?;

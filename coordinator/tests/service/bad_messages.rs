@@ -11,7 +11,6 @@ fn open() -> Open {
         holder: "gw-1".to_owned(),
         instance: vec![1; 16],
         resume: Vec::new(),
-        token: String::new(),
     }
 }
 

@@ -195,7 +195,6 @@ impl Gateway {
                 holder: format!("gw-{instance}"),
                 instance: vec![instance; 16],
                 resume: resume.to_vec(),
-                token: String::new(),
             }))
             .await;
         gateway

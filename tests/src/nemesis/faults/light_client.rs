@@ -42,7 +42,6 @@ impl LightClient {
             holder: holder.to_owned(),
             instance: rand::random::<[u8; 16]>().to_vec(),
             resume: resume.to_vec(),
-            token: String::new(),
         };
         let first = ClientMessage {
             kind: Some(client_message::Kind::Open(open)),
