@@ -45,6 +45,20 @@ struct Guarded {
     said: Mutex<Option<Instant>>,
 }
 
+/// Reads text as an identities file and its first line as a token, and says how many
+/// identities there are, or what a node would say. For fuzzing.
+#[doc(hidden)]
+pub fn identities_that_read(text: &str) -> Result<usize, String> {
+    let shown = text.lines().next().and_then(token::Token::parse);
+    let identities = Identities::parse(std::path::Path::new("identities.toml"), text);
+    let identities = identities.map_err(|error| error.to_string())?;
+    if let Some(token) = shown {
+        // Nobody has it: the file has hashes, and who wrote it knows no text of one.
+        drop(identities.by_token(&token, 0));
+    }
+    Ok(identities.len())
+}
+
 impl Access {
     /// Nobody has to prove anything.
     #[must_use]

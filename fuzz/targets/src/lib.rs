@@ -37,6 +37,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("entries", records::entries),
     #[cfg(feature = "coordinator")]
     ("http_bodies", http_bodies),
+    #[cfg(feature = "coordinator")]
+    ("identities", identities),
     ("keys", grammar::keys),
     ("ledger_snapshot", records::ledger_snapshot),
     #[cfg(feature = "coordinator")]
@@ -58,6 +60,32 @@ pub fn run(name: &str, bytes: &[u8]) {
 #[cfg(feature = "coordinator")]
 fn http_bodies(bytes: &[u8]) {
     let _ = leasehold_coordinator::admin::bodies_that_read(bytes);
+}
+
+/// Who may come in, as the file says; what is wrong with it is said without a token that
+/// somebody wrote into it.
+#[cfg(feature = "coordinator")]
+fn identities(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    let Err(said) = leasehold_coordinator::access::identities_that_read(text) else {
+        return;
+    };
+    let secrets = text
+        .match_indices("lh_")
+        .filter_map(|(at, _)| text.get(at..at + 59));
+    for secret in secrets.filter(|secret| is_token(secret)) {
+        assert!(!said.contains(secret), "a token is said");
+    }
+}
+
+/// Whether it has the form of a token: `lh_`, 12 hexadecimal digits, `_` and 43 more.
+#[cfg(feature = "coordinator")]
+fn is_token(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-".contains(byte);
+    bytes.len() == 59 && bytes[15] == b'_' && bytes.iter().all(is_word)
 }
 
 /// What gateways send.

@@ -44,7 +44,7 @@ macro_rules! replays {
     };
 }
 
-replays! { commands entries http_bodies keys ledger_snapshot messages store_open }
+replays! { commands entries http_bodies identities keys ledger_snapshot messages store_open }
 
 fn framed(parts: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Vec::new();
