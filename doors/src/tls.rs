@@ -86,6 +86,28 @@ fn verifier(roots: Arc<RootCertStore>) -> Result<Arc<dyn ClientCertVerifier>, St
         .map_err(|error| error.to_string())
 }
 
+/// A node that the others would not believe is told so before they are.
+fn believed_by_nodes(
+    nodes: &Arc<dyn ClientCertVerifier>,
+    chain: &[CertificateDer<'_>],
+    own: &Pem,
+    ca: &Pem,
+) -> Result<(), String> {
+    let Some((leaf, between)) = chain.split_first() else {
+        return Ok(());
+    };
+    match nodes.verify_client_cert(leaf, between, UnixTime::now()) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!(
+            "{} ({}) would not be believed by the other coordinators, who know {} ({}): {error}",
+            own.field,
+            own.path.display(),
+            ca.field,
+            ca.path.display()
+        )),
+    }
+}
+
 impl ListenerFiles {
     /// The files.
     #[must_use]
@@ -134,7 +156,12 @@ impl ListenerTls {
             }
             ca.store(&roots, &mut everybody)?;
             expiries.push(expiry);
-            nodes = Some(verifier(store_of(ca, &roots)?)?);
+            let of_nodes = verifier(store_of(ca, &roots)?)?;
+            if files.must_show {
+                // Where nodes meet, each shows the same certificate to whom it dials.
+                believed_by_nodes(&of_nodes, &chain, &files.certificate, ca)?;
+            }
+            nodes = Some(of_nodes);
         }
 
         let builder = ServerConfig::builder_with_provider(provider())

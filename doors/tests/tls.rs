@@ -177,6 +177,12 @@ async fn where_certificates_must_be_shown_nobody_gets_in_without() {
     let trusting_others = dir.dialer(&clients, Some(nodes.issue(&["node2"])));
     assert!(ask(port, trusting_others, "localhost").await.is_err());
 
+    // A node that the others would not believe is told so itself.
+    let mut foreign = files.clone();
+    foreign.node_ca = dir.listener(&clients, None, true).node_ca;
+    let said = kept(foreign).err().unwrap();
+    assert!(said.contains("would not be believed"), "{said}");
+
     // One authority for both would make every client a node.
     files.client_ca = files.node_ca.clone();
     assert!(kept(files).err().unwrap().contains("in common"));
