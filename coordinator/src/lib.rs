@@ -21,6 +21,7 @@ pub mod config;
 
 pub mod node;
 
+mod file_limit;
 mod listeners;
 mod plain_words;
 

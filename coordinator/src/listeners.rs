@@ -168,8 +168,9 @@ fn front(routes: Routes, limits: &config::Limits, requests: Arc<Places>) -> Rout
             let Some(routes) = routes else {
                 return admin::starting(request.uri().path());
             };
-            // Whoever looks whether the node lives is told so however much it does.
-            let is_probe = request.uri().path() == "/healthz";
+            // Whoever looks whether the node lives, or can answer, is told so however much it
+            // does: one that is busy is not to be taken out of service for that.
+            let is_probe = matches!(request.uri().path(), "/healthz" | "/readyz");
             let place = requests.take();
             if place.is_none() && !is_probe {
                 count("requests_max");

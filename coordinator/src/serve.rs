@@ -10,10 +10,7 @@ use std::{
 };
 
 use leasehold_doors::{Door, KeptError, Listener, Places, Watch};
-use rustix::{
-    fs::Mode,
-    process::{Resource, Rlimit, getrlimit, setrlimit, umask},
-};
+use rustix::{fs::Mode, process::umask};
 use serde::Serialize;
 use thiserror::Error;
 use tokio::{
@@ -26,6 +23,7 @@ use crate::{
     access::{Access, RegisterError},
     admin::{self, metrics::Metrics},
     config::{Config, LogFormat},
+    file_limit,
     listeners::{self, Certificates},
     node::{Node, NodeConfig},
     raft::{Dismissal, InitialMember, ReplicaConfig, StartError},
@@ -232,11 +230,14 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
     let (ready, client_routes) = watch::channel(None);
     let (admin_ready, admin_routes) = watch::channel(None);
     let requests = Arc::new(Places::new(config.limits.requests_max));
+    let mut limits = config.limits.clone();
+    let listeners = 1 + usize::from(admin.is_some());
+    limits.connections_max = file_limit::for_clients(listeners, limits.connections_max);
     let mut doors = Vec::with_capacity(2);
     let mut open = |listener, routes| {
         let requests = Arc::clone(&requests);
         let tls = certificates.clients.clone();
-        let door = listeners::door(routes, &config.limits, requests, tls);
+        let door = listeners::door(routes, &limits, requests, tls);
         tokio::spawn(Arc::clone(&door).serve(Listener::Tcp(listener)));
         doors.push(door);
     };
@@ -408,24 +409,12 @@ pub fn start_logging(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Every gateway is an open file, and shells allow for few. The hard limit stays.
-fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "the limit of open files cannot be raised");
-    }
-}
-
 /// Runs a node until a signal or a fatal error ends it.
 ///
 /// # Errors
 /// See [`ServeError`].
 pub async fn run(config: Config) -> Result<(), ServeError> {
-    raise_file_limit();
+    file_limit::raise();
     // What it writes is its owner's alone, whatever folder it is given.
     umask(Mode::RWXG | Mode::RWXO);
     for warning in &config.warnings {

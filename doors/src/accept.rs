@@ -69,6 +69,9 @@ pub enum Refused {
     Handshake,
     /// Its handshake took too long.
     HandshakeTooSlow,
+    /// There are as many handshakes under way as there may be, in all or of its address: a
+    /// quarter of the connections.
+    Handshakes,
     /// The head of its request took too long.
     HeaderTooSlow,
 }
@@ -82,6 +85,7 @@ impl Refused {
             Self::Address => "connections_per_address_max",
             Self::Handshake => "handshake",
             Self::HandshakeTooSlow => "handshake_ms",
+            Self::Handshakes => "handshakes",
             Self::HeaderTooSlow => "header_ms",
         }
     }
@@ -107,6 +111,9 @@ pub struct Door {
     patience: Patience,
     places: Arc<Places>,
     addresses: Addresses,
+    /// Of connections that have not shown yet what is asked for.
+    handshakes: Places,
+    handshakes_of_addresses: Addresses,
     tls: Option<Tls>,
     refused: fn(Refused),
     said: Mutex<Option<Instant>>,
@@ -129,9 +136,12 @@ impl Door {
                 before_the_first: limits.header,
                 between: limits.idle,
                 head: limits.header,
+                answer: limits.idle,
             },
-            places,
             addresses: Addresses::new(limits.connections_per_address_max),
+            handshakes: Places::new(part(places.most())),
+            handshakes_of_addresses: Addresses::new(part(limits.connections_per_address_max)),
+            places,
             tls: None,
             refused,
             said: Mutex::new(None),
@@ -192,29 +202,42 @@ impl Door {
         // Questions are small and somebody waits for each; failing to say so costs some
         // milliseconds, nothing else.
         let _ = stream.set_nodelay(true);
-        let held = match self.places.take() {
-            None => Err(Refused::Connections),
-            Some(place) => match self.addresses.take(addr.ip()) {
-                None => Err(Refused::Address),
-                Some(of_address) => Ok((place, Some(of_address))),
-            },
-        };
-        let held = match held {
-            Ok(held) => held,
-            Err(why) => return self.refuse(stream, why, Some(addr)),
-        };
         let caller = Caller {
             addr: Some(addr),
             certificate: None,
         };
         let door = Arc::clone(self);
-        match &self.tls {
-            None => self.spawn(held, async move { door.talk(stream, caller).await }),
-            Some(tls) => {
-                let tls = tls();
-                self.spawn(held, async move { door.greet(stream, caller, tls).await });
+        let Some(tls) = &self.tls else {
+            match self.place(addr) {
+                Err(why) => self.refuse(stream, why, Some(addr)),
+                Ok(held) => self.spawn(async move {
+                    let _held = held;
+                    door.talk(stream, caller).await;
+                }),
             }
+            return;
+        };
+        // Whoever would be turned away behind the handshake is so before it.
+        if let Err(why) = self.place(addr) {
+            return self.refuse(stream, why, Some(addr));
         }
+        // Whoever is silent takes no place of those who show what is asked for.
+        let shaking = self.handshakes.take().and_then(|place| {
+            let of_address = self.handshakes_of_addresses.take(addr.ip())?;
+            Some((place, of_address))
+        });
+        let Some(shaking) = shaking else {
+            return self.refuse(stream, Refused::Handshakes, Some(addr));
+        };
+        let tls = tls();
+        self.spawn(async move { door.greet(stream, caller, tls, shaking).await });
+    }
+
+    /// A place for a connection.
+    fn place(&self, addr: SocketAddr) -> Result<(Place, AddressPlace), Refused> {
+        let place = self.places.take().ok_or(Refused::Connections)?;
+        let of_address = self.addresses.take(addr.ip()).ok_or(Refused::Address)?;
+        Ok((place, of_address))
     }
 
     fn admit_unix<S>(self: &Arc<Self>, stream: S)
@@ -225,19 +248,15 @@ impl Door {
             return self.refuse(stream, Refused::Connections, None);
         };
         let door = Arc::clone(self);
-        self.spawn((place, None), async move {
+        self.spawn(async move {
+            let _place = place;
             door.talk(stream, Caller::default()).await;
         });
     }
 
-    fn spawn(
-        &self,
-        held: (Place, Option<AddressPlace>),
-        serve: impl Future<Output = ()> + Send + 'static,
-    ) {
+    fn spawn(&self, serve: impl Future<Output = ()> + Send + 'static) {
         let leave = self.leave.clone();
         self.connections.spawn(async move {
-            let _held = held;
             leave.run_until_cancelled_owned(serve).await;
         });
     }
@@ -270,7 +289,13 @@ impl Door {
     }
 
     /// Shakes hands, and serves whoever has shown what is asked for.
-    async fn greet(self: Arc<Self>, stream: TcpStream, mut caller: Caller, tls: Arc<ListenerTls>) {
+    async fn greet(
+        self: Arc<Self>,
+        stream: TcpStream,
+        mut caller: Caller,
+        tls: Arc<ListenerTls>,
+        shaking: (Place, AddressPlace),
+    ) {
         let accepting = TlsAcceptor::from(Arc::clone(&tls.config)).accept(stream);
         let accepted = tokio::select! {
             () = self.stop.cancelled() => return,
@@ -288,7 +313,14 @@ impl Door {
                 return self.turn_away(&caller, Refused::Handshake, why);
             }
         }
-        self.talk(stream, caller).await;
+        drop(shaking);
+        let addr = caller
+            .addr
+            .unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+        match self.place(addr) {
+            Ok(_held) => self.talk(stream, caller).await,
+            Err(why) => self.refuse(stream, why, Some(addr)),
+        }
     }
 
     fn turn_away(&self, caller: &Caller, why: Refused, what: impl std::fmt::Display) {
@@ -341,6 +373,11 @@ impl Door {
             tracing::warn!("{problem}");
         }
     }
+}
+
+/// How many of so many connections may be within their handshake.
+fn part(connections: usize) -> usize {
+    (connections / 4).max(16).min(connections)
 }
 
 /// HTTP/1.1 and HTTP/2, whichever the other side begins with.
@@ -450,6 +487,16 @@ mod tests {
         let door = door(Duration::from_secs(2));
         let (took, ()) = tokio::join!(trickles, door.talk(there, Caller::default()));
         assert!(took < Duration::from_secs(15), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_nobody_takes_keeps_no_connection() {
+        let mut door = Arc::into_inner(door(Duration::from_secs(2))).unwrap();
+        door.router = Router::new().route("/", get(|| async { vec![b'x'; 1 << 22] }));
+        let (mut here, there) = tokio::io::duplex(1 << 10);
+        here.write_all(QUESTION).await.unwrap();
+        let served = Arc::new(door).talk(there, Caller::default());
+        assert!(timeout(Duration::from_secs(1_000), served).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@
 //! nothing is asked is closed: soon if nothing ever was (it is silent, stops within the
 //! first words of a protocol, or sends a head without an end), after minutes if it was.
 //! A request is at work until the last byte of its answer was taken: an answer may be a
-//! stream that stays open for days.
+//! stream that stays open for days, if what is there of it is taken.
 
 use std::{
     convert::Infallible,
@@ -50,6 +50,10 @@ struct State {
     head_since: Option<Instant>,
     was_asked: bool,
     is_http1: bool,
+    /// Answers of which there is more than the other side takes.
+    untaken: usize,
+    /// When the other side took something last, or there was nothing to take.
+    taken: Instant,
 }
 
 /// How long a connection is kept that nobody uses.
@@ -61,6 +65,8 @@ pub(crate) struct Patience {
     pub(crate) between: Duration,
     /// From the beginning of a request's head to its end.
     pub(crate) head: Duration,
+    /// Until more is taken of an answer.
+    pub(crate) answer: Duration,
 }
 
 /// A request at work.
@@ -75,6 +81,8 @@ impl Use {
                 head_since: None,
                 was_asked: false,
                 is_http1: false,
+                untaken: 0,
+                taken: Instant::now(),
             }),
             nearer: Notify::new(),
         }))
@@ -111,6 +119,9 @@ impl Use {
         if !state.was_asked {
             return since + patience.before_the_first;
         }
+        if state.untaken > 0 {
+            return state.taken + patience.answer;
+        }
         let ends = since + patience.between;
         match state.head_since {
             Some(head_since) => ends.min(head_since + patience.head),
@@ -130,6 +141,17 @@ impl Use {
                 () = self.0.nearer.notified() => {}
             }
         }
+    }
+
+    /// There is something of an answer that the other side may take, or not any more.
+    fn note(&self, was_untaken: bool, is_untaken: bool) {
+        let mut state = self.0.state.lock();
+        if state.untaken == 0 || was_untaken {
+            state.taken = Instant::now();
+        }
+        // Nobody is woken for it: it is seen when the end is looked at next.
+        state.untaken =
+            (state.untaken + usize::from(is_untaken)).saturating_sub(usize::from(was_untaken));
     }
 
     /// Whether the connection waits for the rest of a request's head.
@@ -187,9 +209,11 @@ where
         let answer = self.router.call(request);
         Box::pin(async move {
             let answer = answer.await?;
+            at_work.0.note(false, true);
             Ok(answer.map(|body| Answer {
                 body,
-                _at_work: at_work,
+                is_untaken: true,
+                at_work,
             }))
         })
     }
@@ -198,7 +222,22 @@ where
 /// What is answered; its request is at work for as long as this is there.
 pub(crate) struct Answer {
     body: Body,
-    _at_work: AtWork,
+    /// What there is of it was not asked for yet.
+    is_untaken: bool,
+    at_work: AtWork,
+}
+
+impl Answer {
+    fn note(&mut self, is_untaken: bool) {
+        self.at_work.0.note(self.is_untaken, is_untaken);
+        self.is_untaken = is_untaken;
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.note(false);
+    }
 }
 
 impl http_body::Body for Answer {
@@ -209,7 +248,10 @@ impl http_body::Body for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        // Until it is polled again, the other side has this to take.
+        self.note(frame.is_ready());
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
@@ -288,6 +330,7 @@ mod tests {
         before_the_first: Duration::from_secs(10),
         between: Duration::from_secs(300),
         head: Duration::from_secs(5),
+        answer: Duration::from_secs(300),
     };
 
     fn has_ended(used: &Use) -> bool {

@@ -33,6 +33,12 @@ impl Places {
         }
     }
 
+    /// How many there are.
+    #[must_use]
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
     /// None: all are taken.
     #[must_use]
     pub fn take(&self) -> Option<Place> {

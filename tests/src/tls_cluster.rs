@@ -145,6 +145,31 @@ impl TlsCluster {
         Ok(())
     }
 
+    /// The same, with so many files that it may have open.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn restart_with_files(&mut self, node: usize, files: u32) -> io::Result<()> {
+        let dir = self.dir().to_owned();
+        let node = &mut self.nodes[node];
+        // An error here says that it has ended already.
+        let _ = node.child.kill();
+        node.child.wait()?;
+        node.child = Command::new("sh")
+            .arg("-c")
+            .arg(format!(
+                "ulimit -n {files} && exec \"$0\" serve --config \"$1\""
+            ))
+            .arg(&self.binary)
+            .arg(&node.config)
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::options().append(true).open(&node.log)?)
+            .spawn()?;
+        Ok(())
+    }
+
     /// Who leads, as the first node that can say says: its position, from 0.
     ///
     /// # Errors

@@ -130,7 +130,7 @@ pub fn router_behind(access: &Access, node: Node, metrics: Metrics) -> Router {
         .route_layer(middleware::from_fn(forward::count));
     resources
         .merge(Router::from(probe_routes()))
-        .merge(openapi::route(description))
+        .merge(openapi::route(&description))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .with_state(admin)

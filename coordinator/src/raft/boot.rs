@@ -41,13 +41,11 @@ use super::{
     types::{Core, log_pos},
 };
 use crate::{
-    listeners,
+    file_limit, listeners,
     store::{self, Identity, StoreError, Wal},
 };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Far more than any cluster has.
-const CONNECTIONS_MAX: usize = 4_096;
 /// How long a snapshot may take to be installed, beside the time for sending it.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(60);
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
@@ -356,7 +354,7 @@ async fn serve(listener: TcpListener, peers: Peers, tls: Option<Kept<PeerTls>>, 
     let router = tonic::service::Routes::new(service)
         .prepare()
         .into_axum_router();
-    let places = Arc::new(Places::new(CONNECTIONS_MAX));
+    let places = Arc::new(Places::new(file_limit::for_peers()));
     let door = Door::new(router, places, limits, listeners::refused_peer);
     let door = match tls {
         Some(tls) => door.with_tls(move || Arc::clone(&tls.now().listener)),
