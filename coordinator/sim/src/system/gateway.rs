@@ -55,10 +55,10 @@ impl Gateway {
         patience: RequestPatience,
         now_us: u64,
     ) -> Self {
-        let line = Arc::new(Line::new(
-            u32::try_from(keys.len()).unwrap_or(u32::MAX),
-            || (),
-        ));
+        // Gateways have room for far more keys than they meet: where it is scarce, keys
+        // without units give way.
+        let places = u32::try_from(2 * keys.len() + 8).unwrap_or(u32::MAX);
+        let line = Arc::new(Line::new(places, || ()));
         let mut core = ClientCore::new(CoreSettings::default(), line);
         let reading_ns = clock.reading_ns(now_us);
         let slots = keys
