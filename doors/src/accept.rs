@@ -419,8 +419,8 @@ mod tests {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     const QUESTION: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
 
-    fn door(header: Duration) -> Arc<Door> {
-        let limits = Limits {
+    fn limits(header: Duration) -> Limits {
+        Limits {
             connections_per_address_max: 10,
             handshake: header,
             header,
@@ -430,7 +430,11 @@ mod tests {
             ping_every: Duration::from_secs(60),
             ping_within: Duration::from_secs(20),
             window_bytes: None,
-        };
+        }
+    }
+
+    fn door(header: Duration) -> Arc<Door> {
+        let limits = limits(header);
         let router = Router::new().route("/", get(|| async { "here" }));
         Arc::new(Door::new(router, Arc::new(Places::new(10)), limits, |_| {}))
     }
@@ -491,12 +495,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_nobody_takes_keeps_no_connection() {
-        let mut door = Arc::into_inner(door(Duration::from_secs(2))).unwrap();
-        door.router = Router::new().route("/", get(|| async { vec![b'x'; 1 << 22] }));
-        let (mut here, there) = tokio::io::duplex(1 << 10);
-        here.write_all(QUESTION).await.unwrap();
-        let served = Arc::new(door).talk(there, Caller::default());
-        assert!(timeout(Duration::from_secs(1_000), served).await.is_ok());
+        let mut limits = limits(Duration::from_secs(2));
+        // Whoever wants to stay answers pings.
+        limits.ping_every = Duration::from_secs(1_000_000);
+        let router = Router::new().route("/", get(|| async { "here" }));
+        let door = Arc::new(Door::new(router, Arc::new(Places::new(10)), limits, |_| {}));
+        let (mut here, there) = tokio::io::duplex(1 << 16);
+        here.write_all(PREFACE).await.unwrap();
+        // SETTINGS: nothing may be sent before it is asked for.
+        let no_window = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
+        // HEADERS of stream 1: GET, http, /, and an authority.
+        let question = [0, 0, 6, 1, 5, 0, 0, 0, 1, 0x82, 0x86, 0x84, 0x41, 1, b'x'];
+        here.write_all(&no_window).await.unwrap();
+        here.write_all(&question).await.unwrap();
+        let served = timeout(
+            Duration::from_secs(1_000),
+            door.talk(there, Caller::default()),
+        );
+        assert!(served.await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
