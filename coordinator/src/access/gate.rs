@@ -40,7 +40,7 @@ const CODE: &str = "leasehold-code";
 
 impl Access {
     /// Lets nobody through to these routes who may not ask what they ask. Handlers find a
-    /// [`Visitor`] among the request's extensions.
+    /// `Visitor` among the request's extensions.
     pub fn guard(&self, routes: Router) -> Router {
         if self.is_for_everybody() {
             return routes;

@@ -57,7 +57,7 @@ pub struct ServeFlags {
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// Allow addresses that other machines can reach without [tls] and [auth], or
+    /// Allow addresses that other machines can reach without TLS and identities, or
     /// for the other coordinators without [tls.peers]
     #[arg(long)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
